@@ -1,0 +1,151 @@
+"""What a model takes and gives, as the engine's own configuration says it.
+
+Workers read specs from the engine and publish them; the api validates against them. It must not talk to either.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from jobs.datatypes import Datatype
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "area", "lanczos"]
+ColorOrder = Literal["RGB", "BGR", "GRAY"]
+Layout = Literal["HWC", "CHW"]
+
+MAX_NAME_LENGTH: Final = 255
+
+
+class InputKind(StrEnum):
+    """What a client may upload for an input; a tensor is always accepted too."""
+
+    TENSOR = "tensor"
+    IMAGE = "image"
+    TEXT = "text"
+    BYTES = "bytes"
+
+
+class OutputKind(StrEnum):
+    """How an output is shown: the numbers, or the best classes with their labels."""
+
+    TENSOR = "tensor"
+    CLASSIFICATION = "classification"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """How an uploaded picture becomes the model's input.
+
+    `resize` is the length of the shorter side in pixels, `crop` the (height, width) of the centre crop. With
+    neither, the picture is stretched to the model's fixed height and width, or kept as it is where they are variable.
+    For float inputs, each channel becomes `(pixel * scale - mean) / std`.
+    """
+
+    layout: Layout
+    resize: int | None = None
+    crop: tuple[int, int] | None = None
+    interpolation: Interpolation = "bilinear"
+    color: ColorOrder = "RGB"
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input: `dims` are one item's, without the batch dimension; -1 is variable."""
+
+    name: str
+    datatype: Datatype
+    dims: tuple[int, ...]
+    optional: bool = False
+    kind: InputKind = InputKind.TENSOR
+    image: ImageOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One output: `dims` are one item's, without the batch dimension; `top` classes where it is a classification."""
+
+    name: str
+    datatype: Datatype
+    dims: tuple[int, ...]
+    kind: OutputKind = OutputKind.TENSOR
+    top: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model as the product serves it; `max_batch_size` 0 means that it has no batch dimension.
+
+    `refusal` is one sentence that says why no job is accepted for it, and None where jobs are.
+    """
+
+    name: str
+    versions: tuple[str, ...]
+    max_batch_size: int
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    instances: int = 1
+    platform: str = ""
+    decoupled: bool = False
+    refusal: str | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def input(self, name: str) -> InputSpec | None:
+        """The input of this name."""
+        return next((spec for spec in self.inputs if spec.name == name), None)
+
+    def output(self, name: str) -> OutputSpec | None:
+        """The output of this name."""
+        return next((spec for spec in self.outputs if spec.name == name), None)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain dicts, lists, strings and numbers."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> "ModelSpec":
+        """The inverse of `to_plain`; unknown fields of a newer version are left out."""
+        known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        known["versions"] = tuple(known["versions"])
+        known["notes"] = tuple(known.get("notes", ()))
+        known["inputs"] = tuple(_input_from_plain(item) for item in known["inputs"])
+        known["outputs"] = tuple(_output_from_plain(item) for item in known["outputs"])
+        return cls(**known)
+
+
+def _input_from_plain(plain: Mapping[str, Any]) -> InputSpec:
+    return InputSpec(
+        name=plain["name"],
+        datatype=Datatype(plain["datatype"]),
+        dims=tuple(plain["dims"]),
+        optional=plain["optional"],
+        kind=InputKind(plain["kind"]),
+        image=_image_from_plain(plain["image"]) if plain["image"] else None,
+    )
+
+
+def _image_from_plain(plain: Mapping[str, Any]) -> ImageOptions:
+    crop: Sequence[int] | None = plain["crop"]
+    return ImageOptions(
+        layout=plain["layout"],
+        resize=plain["resize"],
+        crop=(crop[0], crop[1]) if crop else None,
+        interpolation=plain["interpolation"],
+        color=plain["color"],
+        scale=plain["scale"],
+        mean=tuple(plain["mean"]),
+        std=tuple(plain["std"]),
+    )
+
+
+def _output_from_plain(plain: Mapping[str, Any]) -> OutputSpec:
+    return OutputSpec(
+        name=plain["name"],
+        datatype=Datatype(plain["datatype"]),
+        dims=tuple(plain["dims"]),
+        kind=OutputKind(plain["kind"]),
+        top=plain["top"],
+    )
