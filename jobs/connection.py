@@ -1,0 +1,224 @@
+"""Our own connection to Redis: bounded pool, a deadline on every call, scripts, errors in our words.
+
+It owns how calls are sent and what their failures mean; it must not know keys or jobs.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+
+from jobs import keys
+from jobs.settings import StoreSettings
+
+_LUA: Final = Path(__file__).parent / "lua"
+_USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
+_UNSUPPORTED_REPLIES: Final = ("MOVED ", "ASK ", "CLUSTERDOWN", "CROSSSLOT")
+_FAULTS: Final = (RedisError, OSError)  # asyncio.timeout raises TimeoutError, an OSError
+_AWAY: Final = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError, OSError)
+_AWAY_REPLIES: Final = ("MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MISCONF", "UNKILLABLE", "BUSY ")
+
+
+class StoreError(Exception):
+    """Redis did not do what was asked; nothing is known to have changed."""
+
+
+class StoreUnavailable(StoreError):
+    """Redis is away, loading, a replica, or too slow: try again later."""
+
+
+class StoreFull(StoreError):
+    """Redis is at its memory limit and refuses to store more."""
+
+
+class StoreMisconfigured(StoreError):
+    """This Redis can't be used safely; one sentence says what to change."""
+
+
+@cache
+def script_source(name: str) -> str:
+    """The Lua source of an event: the key names, the preludes that it uses, then its own file."""
+    body = (_LUA / f"{name}.lua").read_text()
+    used = _USES.search(body)
+    preludes = [(_LUA / f"_{part}.lua").read_text() for part in (used.group(1).split() if used else [])]
+    return "\n".join([keys.lua_prelude(), *preludes, body])
+
+
+def translate(exc: Exception) -> StoreError:
+    """What a failed call means to the caller."""
+    message = str(exc) or type(exc).__name__
+    if isinstance(exc, OutOfMemoryError) or "OOM command not allowed" in message:
+        return StoreFull("Redis is at its memory limit; free memory or raise maxmemory")
+    if isinstance(exc, AuthenticationError) or message.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
+        return StoreMisconfigured(f"Redis refuses our credentials: {message}")
+    if message.startswith(_UNSUPPORTED_REPLIES):
+        return StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
+    if isinstance(exc, _AWAY) or message.startswith(_AWAY_REPLIES):
+        return StoreUnavailable(f"Redis does not answer as a primary: {message}")
+    return StoreError(f"Redis refused a call: {message}")
+
+
+class Call:
+    """One command, or one script by its name."""
+
+    __slots__ = ("args", "script")
+
+    def __init__(self, *args: Any, script: str | None = None) -> None:
+        self.args = args
+        self.script = script
+
+
+class Connection:
+    """A pool of connections to one primary. Safe to share between tasks of one event loop."""
+
+    def __init__(self, client: Redis, timeout_seconds: float) -> None:
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._shas: dict[str, str] = {}
+
+    @classmethod
+    def from_settings(cls, settings: StoreSettings) -> "Connection":
+        """A connection that is not yet opened: the first call does that."""
+        pool = BlockingConnectionPool.from_url(
+            settings.redis_url,
+            max_connections=settings.redis_pool_size,
+            timeout=settings.redis_timeout_seconds,
+            socket_timeout=settings.redis_timeout_seconds,
+            socket_connect_timeout=settings.redis_timeout_seconds,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+        )
+        return cls(Redis(connection_pool=pool), settings.redis_timeout_seconds)
+
+    @property
+    def client(self) -> Redis:
+        """The underlying client, for arq, which brings its own calls."""
+        return self._client
+
+    async def close(self) -> None:
+        """Close every connection. Legal twice."""
+        await self._client.aclose(close_connection_pool=True)
+
+    async def run(self, *calls: Call) -> list[Any]:
+        """Send the calls in one round trip and return their replies; scripts are loaded when the server lacks them.
+
+        A call whose connection turned out to be dead is sent once more, so every call must bear repetition.
+        Raises StoreUnavailable after the deadline at the latest, StoreFull, StoreMisconfigured or StoreError.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                try:
+                    replies = await self._send(calls)
+                except RedisConnectionError:
+                    replies = await self._send(calls)
+                missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+                if missing:
+                    await self._load([calls[i].script or "" for i in missing])
+                    for i, reply in zip(missing, await self._send([calls[i] for i in missing]), strict=True):
+                        replies[i] = reply
+        except _FAULTS as exc:
+            raise translate(exc) from exc
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise translate(reply) from reply
+        return replies
+
+    async def _send(self, calls: Sequence[Call]) -> list[Any]:
+        unknown = {call.script for call in calls if call.script and call.script not in self._shas}
+        if unknown:
+            await self._load(sorted(unknown))
+        async with self._client.pipeline(transaction=False) as pipe:
+            for call in calls:
+                if call.script:
+                    pipe.execute_command("EVALSHA", self._shas[call.script], 0, *call.args)
+                else:
+                    pipe.execute_command(*call.args)
+            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, RedisConnectionError) and not isinstance(reply, BusyLoadingError):
+                raise reply
+        return replies
+
+    async def _load(self, names: Sequence[str]) -> None:
+        for name in names:
+            sha = await self._client.script_load(script_source(name))
+            self._shas[name] = sha.decode() if isinstance(sha, bytes) else sha
+
+    async def block_pop(self, key_names: Sequence[str], timeout_seconds: float) -> str | None:
+        """The first of these lists that has an element, which is taken; None when none had within the time."""
+        try:
+            async with asyncio.timeout(timeout_seconds + self._timeout_seconds):
+                reply = await self._client.execute_command("BLPOP", *key_names, timeout_seconds)  # type: ignore[no-untyped-call]
+        except _FAULTS as exc:
+            raise translate(exc) from exc
+        return reply[0].decode() if reply else None
+
+    @asynccontextmanager
+    async def subscribe(self, *channels: str) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
+        """Messages of these channels as (channel, data), once the subscription stands.
+
+        The inner iterator raises StoreUnavailable when the connection is lost: messages may then have been missed.
+        """
+        pubsub = self._client.pubsub(ignore_subscribe_messages=False)
+        try:
+            try:
+                async with asyncio.timeout(self._timeout_seconds):
+                    await pubsub.subscribe(*channels)
+                    for _ in channels:
+                        await pubsub.get_message(timeout=self._timeout_seconds)
+            except _FAULTS as exc:
+                raise translate(exc) from exc
+            yield self._messages(pubsub)
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def _messages(self, pubsub: Any) -> AsyncIterator[tuple[str, bytes]]:
+        while True:
+            try:
+                message = await pubsub.get_message(timeout=self._timeout_seconds)
+                if message is None:  # silence: prove that the connection still stands
+                    async with asyncio.timeout(self._timeout_seconds):
+                        await pubsub.ping()
+                    continue
+            except _FAULTS as exc:
+                raise translate(exc) from exc
+            if message["type"] == "message":
+                yield message["channel"].decode(), message["data"]
+
+    async def check(self) -> list[str]:
+        """Prove that this server can be used, and return warnings.
+
+        Raises StoreMisconfigured for Redis Cluster, for a replica and for a `maxmemory-policy` that evicts.
+        """
+        (info,) = await self.run(Call("INFO"))
+        if info.get("cluster_enabled"):
+            raise StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
+        if info.get("role") == "slave":
+            raise StoreMisconfigured("This Redis is a replica; point INFERQ_REDIS_URL at the primary")
+        policy = info.get("maxmemory_policy")
+        if policy is None:
+            return ["maxmemory-policy is unknown (INFO does not say); it must be noeviction, or jobs get lost"]
+        if policy != "noeviction":
+            raise StoreMisconfigured(f"maxmemory-policy is {policy}, which drops jobs; set it to noeviction")
+        return [] if info.get("aof_enabled") else ["appendonly is off: jobs do not survive a restart of Redis"]

@@ -1,0 +1,115 @@
+"""Every key and channel in Redis; nothing else in the product spells one.
+
+| pattern | type | lifetime | meaning |
+|---|---|---|---|
+| `inferq:job:{id}` | hash | result and record time after the end; a generous bound before | the record |
+| `inferq:in:{id}` | string | short until submitted, then as the record; gone at the end | request payload |
+| `inferq:out:{id}:{attempt}` | string | `result_ttl_seconds` | result payload, where not inline in the record |
+| `inferq:ready:{model}` | zset | while not empty | queued ids that are due; score = due ms less the head start |
+| `inferq:scheduled:{model}` | zset | while not empty | queued ids that are not due yet; score = due ms |
+| `inferq:leased:{model}` | zset | while not empty | ids in progress; score = lease expiry ms |
+| `inferq:wake:{model}` | list | an hour, capped | the doorbell on which idle workers block |
+| `inferq:open` | zset | while not empty | all ids that are not terminal; score = when the sweeper looks |
+| `inferq:index:{tenant}` | zset | entries as their records | ids by creation ms |
+| `inferq:idem:{tenant}:{key}` | string | as the job's record | idempotency: id and fingerprint |
+| `inferq:models` | hash | for ever, one field a model | what workers have registered |
+| `inferq:workers` | hash | fields removed when stale | heartbeats of live workers |
+| `inferq:done`, `inferq:started`, `inferq:cancel` | channel | | ids, 32 characters each, back to back |
+"""
+
+import re
+from typing import Final
+
+PREFIX: Final = "inferq:"
+OPEN_KEY: Final = f"{PREFIX}open"
+MODELS_KEY: Final = f"{PREFIX}models"
+WORKERS_KEY: Final = f"{PREFIX}workers"
+DONE_CHANNEL: Final = f"{PREFIX}done"
+STARTED_CHANNEL: Final = f"{PREFIX}started"
+CANCEL_CHANNEL: Final = f"{PREFIX}cancel"
+
+ID_LENGTH: Final = 32
+_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+_JOB, _INPUT, _OUTPUT = f"{PREFIX}job:", f"{PREFIX}in:", f"{PREFIX}out:"
+_READY, _SCHEDULED, _LEASED, _WAKE = (f"{PREFIX}{name}:" for name in ("ready", "scheduled", "leased", "wake"))
+_INDEX, _IDEMPOTENCY = f"{PREFIX}index:", f"{PREFIX}idem:"
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` has the form of an id; nothing else may become part of a key."""
+    return _ID.fullmatch(text) is not None
+
+
+def job_key(job_id: str) -> str:
+    """The record of a job."""
+    return _JOB + job_id
+
+
+def input_key(job_id: str) -> str:
+    """The request payload of a job."""
+    return _INPUT + job_id
+
+
+def output_key(job_id: str, attempt: int) -> str:
+    """The result payload that one attempt of a job wrote."""
+    return f"{_OUTPUT}{job_id}:{attempt}"
+
+
+def ready_key(model: str) -> str:
+    """Queued jobs of a model that are due."""
+    return _READY + model
+
+
+def scheduled_key(model: str) -> str:
+    """Queued jobs of a model that are not due yet."""
+    return _SCHEDULED + model
+
+
+def leased_key(model: str) -> str:
+    """Jobs of a model that are in progress."""
+    return _LEASED + model
+
+
+def wake_key(model: str) -> str:
+    """The doorbell of a model."""
+    return _WAKE + model
+
+
+def model_of_wake_key(key: str) -> str:
+    """The inverse of `wake_key`."""
+    return key.removeprefix(_WAKE)
+
+
+def index_key(tenant: str) -> str:
+    """The ids of a tenant's jobs by time."""
+    return _INDEX + tenant
+
+
+def idempotency_key(tenant: str, key: str) -> str:
+    """What a tenant's idempotency key stands for."""
+    return f"{_IDEMPOTENCY}{tenant}:{key}"
+
+
+def lua_prelude() -> str:
+    """The same names as Lua locals, so that scripts spell no key either."""
+    functions = {
+        "job_key": _JOB,
+        "input_key": _INPUT,
+        "ready_key": _READY,
+        "scheduled_key": _SCHEDULED,
+        "leased_key": _LEASED,
+        "wake_key": _WAKE,
+        "index_key": _INDEX,
+    }
+    constants = {
+        "OPEN": OPEN_KEY,
+        "WORKERS": WORKERS_KEY,
+        "DONE": DONE_CHANNEL,
+        "STARTED": STARTED_CHANNEL,
+        "CANCEL": CANCEL_CHANNEL,
+    }
+    lines = [f"local function {name}(x) return '{prefix}' .. x end" for name, prefix in functions.items()]
+    lines.append(f"local function output_key(id, attempt) return '{_OUTPUT}' .. id .. ':' .. attempt end")
+    lines += [f"local {name} = '{value}'" for name, value in constants.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,18 @@
+-- Give a block of failed attempts back to the queue and count the failure.
+-- KEYS none.  ARGV now override; then per job: id, attempt, delay ms, outcome (holds the error)
+-- Replies one word per job: OK; LEASE_LOST (nothing changed).
+-- uses: prelude requeue
+
+local now, replies = now_ms(ARGV[1]), {}
+for i = 2, #ARGV, 4 do
+  local id, attempt, delay_ms, outcome = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
+  local job = redis.call('HMGET', job_key(id), 'state', 'attempt', 'model', 'score')
+  local is_ours = job[1] == 'in_progress' and job[2] == attempt
+  if is_ours then
+    redis.call('HINCRBY', job_key(id), 'failures', 1)
+    redis.call('HSET', job_key(id), 'outcome', outcome)
+    requeue(id, job[3], now, delay_ms, job[4])
+  end
+  replies[#replies + 1] = is_ours and 'OK' or 'LEASE_LOST'
+end
+return replies

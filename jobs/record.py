@@ -1,0 +1,212 @@
+"""A job as the api and the workers see it: what was asked, how far it is, what came out.
+
+It owns the stored form of each; it must not talk to Redis and keeps no clock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from jobs import codec
+from jobs.datatypes import Datatype
+from jobs.errors import JobError
+from jobs.spec import OutputKind
+from jobs.state import State
+
+Scalar = bool | int | float | str
+
+LOCAL_TENANT: Final = "local"
+"""The owner of every job while no API keys are in use."""
+
+
+class Priority(StrEnum):
+    """A head start in the queue, never a separate queue: nothing can starve."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    def head_start_ms(self, step_ms: int) -> int:
+        """How much earlier than it was the job counts as submitted."""
+        return {Priority.HIGH: step_ms, Priority.NORMAL: 0, Priority.LOW: -step_ms}[self]
+
+
+class InputSource(StrEnum):
+    """What the payload holds for an input."""
+
+    TENSOR = "tensor"
+    UPLOAD = "upload"
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart:
+    """One input's place in the payload, which is the concatenation of all parts in this order.
+
+    A tensor's `shape` is one item's, without the batch dimension, unless the request has `rows`: then its first
+    dimension is the number of rows. An upload (a picture, a text, a file) has no datatype and no shape yet.
+    """
+
+    name: str
+    source: InputSource
+    nbytes: int
+    datatype: Datatype | None = None
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """An output to compute; `classes` > 0 asks the engine for that many best classes instead of the numbers."""
+
+    name: str
+    classes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What was submitted, checked and complete; it never changes."""
+
+    model: str
+    inputs: tuple[InputPart, ...]
+    outputs: tuple[RequestedOutput, ...]
+    model_version: str = ""
+    rows: int | None = None
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
+    request_id: str = ""
+    priority: Priority = Priority.NORMAL
+    queue_ttl_ms: int = 3_600_000
+    timeout_ms: int = 60_000
+    max_failures: int = 3
+    result_ttl_ms: int = 86_400_000
+    run_at_ms: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return codec.encode(asdict(self))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "JobRequest":
+        """The inverse of `encode`; raises CodecError."""
+        plain = codec.decode(data)
+        plain["inputs"] = tuple(_input_part(item) for item in plain["inputs"])
+        plain["outputs"] = tuple(RequestedOutput(**item) for item in plain["outputs"])
+        plain["priority"] = Priority(plain["priority"])
+        return cls(**plain)
+
+
+def _input_part(plain: Mapping[str, Any]) -> InputPart:
+    datatype = plain["datatype"]
+    return InputPart(
+        name=plain["name"],
+        source=InputSource(plain["source"]),
+        nbytes=plain["nbytes"],
+        datatype=Datatype(datatype) if datatype else None,
+        shape=tuple(plain["shape"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """One output's place in the result payload, which is the concatenation of all parts in this order."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    nbytes: int
+    kind: OutputKind = OutputKind.TENSOR
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where an attempt's time went, in milliseconds with fractions."""
+
+    prepare_ms: float = 0.0
+    batch_wait_ms: float = 0.0
+    inference_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an attempt came to: outputs, or an error. `inline` holds the result payload where it is small."""
+
+    error: JobError | None = None
+    outputs: tuple[OutputPart, ...] = ()
+    inline: bytes | None = None
+    model_version: str = ""
+    timings: Timings = Timings()
+    batch_size: int = 0
+    batch_id: str = ""
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        plain = asdict(self)
+        plain["error"] = self.error.to_plain() if self.error else None
+        return codec.encode(plain)
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Outcome":
+        """The inverse of `encode`; raises CodecError."""
+        plain = codec.decode(data)
+        plain["error"] = JobError.from_plain(plain["error"]) if plain["error"] else None
+        plain["outputs"] = tuple(
+            OutputPart(
+                name=item["name"],
+                datatype=Datatype(item["datatype"]),
+                shape=tuple(item["shape"]),
+                nbytes=item["nbytes"],
+                kind=OutputKind(item["kind"]),
+            )
+            for item in plain["outputs"]
+        )
+        plain["timings"] = Timings(**plain["timings"])
+        return cls(**plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job's record at one instant; instants are Unix milliseconds of Redis' clock, 0 = not yet."""
+
+    id: str
+    tenant: str
+    state: State
+    request: JobRequest
+    attempt: int
+    failures: int
+    redeliveries: int
+    created_ms: int
+    due_ms: int
+    queue_deadline_ms: int
+    started_ms: int
+    finished_ms: int
+    outcome: Outcome | None
+
+    @property
+    def result_expires_ms(self) -> int:
+        """When the result of a terminal job is forgotten; 0 before it is terminal."""
+        return self.finished_ms + self.request.result_ttl_ms if self.finished_ms else 0
+
+    @classmethod
+    def from_hash(cls, job_id: str, fields: Mapping[bytes, bytes]) -> "Job":
+        """The record from its Redis hash; raises CodecError or KeyError where it is damaged."""
+        outcome = fields.get(b"outcome")
+        return cls(
+            id=job_id,
+            tenant=fields[b"tenant"].decode(),
+            state=State(fields[b"state"].decode()),
+            request=JobRequest.decode(fields[b"request"]),
+            outcome=Outcome.decode(outcome) if outcome else None,
+            **{name: int(fields.get(name.encode(), 0)) for name in _NUMBERS},
+        )
+
+
+_NUMBERS: Final = (
+    "attempt",
+    "failures",
+    "redeliveries",
+    "created_ms",
+    "due_ms",
+    "queue_deadline_ms",
+    "started_ms",
+    "finished_ms",
+)

@@ -1,0 +1,119 @@
+"""What workers publish about themselves and their models, and what the api validates against.
+
+A model stays known when its workers go away; a worker is forgotten soon after its last heartbeat.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from jobs import codec, keys
+from jobs.connection import Call, Connection
+from jobs.spec import ModelSpec
+
+SILENCE_MS: Final = 10_000
+"""A worker that has not been heard of for so long counts as dead."""
+
+
+class LaneState(StrEnum):
+    """How a worker stands with one model."""
+
+    READY = "ready"
+    ENGINE = "engine"
+    """The engine does not answer for this model; its jobs wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBeat:
+    """One model's path through a worker: `in_flight` of `credits` batches, `batch_size` is what it claims at a time."""
+
+    state: LaneState
+    in_flight: int
+    credits: int
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBeat:
+    """What a live worker says of itself."""
+
+    id: str
+    host: str
+    pid: int
+    version: str
+    lanes: Mapping[str, LaneBeat] = field(default_factory=dict)
+
+
+class Registry:
+    """Models and workers in one Redis; raises what `Connection.run` raises."""
+
+    def __init__(self, connection: Connection, clock_ms: Callable[[], int] = lambda: 0) -> None:
+        """`clock_ms` overrides Redis' clock in tests."""
+        self._connection = connection
+        self._clock_ms = clock_ms
+
+    async def publish_models(self, specs: Sequence[ModelSpec]) -> None:
+        """Make these models known, each in place of what was known of it."""
+        if specs:
+            fields = [part for spec in specs for part in (spec.name, codec.encode(spec.to_plain()))]
+            await self._connection.run(Call("HSET", keys.MODELS_KEY, *fields))
+
+    async def models(self) -> dict[str, ModelSpec]:
+        """Every model that a worker ever registered and nobody removed."""
+        (flat,) = await self._connection.run(Call("HGETALL", keys.MODELS_KEY))
+        return {name.decode(): spec for name, raw in flat.items() if (spec := _spec(raw)) is not None}
+
+    async def model(self, name: str) -> ModelSpec | None:
+        """One model, or None."""
+        (raw,) = await self._connection.run(Call("HGET", keys.MODELS_KEY, name))
+        return _spec(raw) if raw is not None else None
+
+    async def forget_model(self, name: str) -> None:
+        """Stop accepting jobs for a model; those that are queued stay."""
+        await self._connection.run(Call("HDEL", keys.MODELS_KEY, name))
+
+    async def beat(self, beat: WorkerBeat) -> None:
+        """Say that this worker is alive."""
+        await self._connection.run(Call(self._clock_ms(), beat.id, codec.encode(asdict(beat)), script="beat"))
+
+    async def leave(self, worker_id: str) -> None:
+        """Say that this worker ends."""
+        await self._connection.run(Call("HDEL", keys.WORKERS_KEY, worker_id))
+
+    async def workers(self) -> list[WorkerBeat]:
+        """The live workers."""
+        (entries,) = await self._connection.run(Call(self._clock_ms(), SILENCE_MS, script="roster"))
+        return [beat for raw in entries if (beat := _beat(raw)) is not None]
+
+    async def depths(self, models: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """(queued, in progress) of each model."""
+        if not models:
+            return {}
+        calls = [
+            Call("ZCARD", key(model))
+            for model in models
+            for key in (keys.ready_key, keys.scheduled_key, keys.leased_key)
+        ]
+        counts: list[int] = await self._connection.run(*calls)
+        return {model: (counts[3 * i] + counts[3 * i + 1], counts[3 * i + 2]) for i, model in enumerate(models)}
+
+
+def _spec(raw: bytes) -> ModelSpec | None:
+    """The spec, or None where a newer version wrote it: this process then does not know the model."""
+    try:
+        return ModelSpec.from_plain(codec.decode(raw))
+    except (codec.CodecError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _beat(raw: bytes) -> WorkerBeat | None:
+    try:
+        plain: dict[str, Any] = codec.decode(raw)
+        lanes = {
+            name: LaneBeat(LaneState(lane["state"]), lane["in_flight"], lane["credits"], lane["batch_size"])
+            for name, lane in plain["lanes"].items()
+        }
+        return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes)
+    except (codec.CodecError, KeyError, TypeError, ValueError):
+        return None

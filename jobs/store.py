@@ -1,0 +1,361 @@
+"""The one way to jobs in Redis: a method per event of `jobs.state`, each one atomic script, many jobs a round trip.
+
+It owns what is stored and in which order; it must not decide policy (what to retry, when to give up) or know HTTP.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from jobs import codec, keys
+from jobs.connection import Call, Connection, StoreUnavailable
+from jobs.errors import ErrorCode, JobError
+from jobs.record import Job, JobRequest, Outcome
+from jobs.settings import StoreSettings
+from jobs.tensors import Buffer
+
+MAX_REDELIVERIES: Final = 3
+"""How often a job is run again after its worker died; then it fails with `worker_lost`."""
+
+ALONE_FROM: Final = 2
+"""From this many redeliveries a job runs alone, so that one that kills workers takes nobody else along again."""
+
+_UNSETTLED_TTL_MS: Final = 60_000
+_LEASE_GRACE_MS: Final = 60_000
+_DAY_MS: Final = 86_400_000
+
+
+def new_job_id() -> str:
+    """A fresh id: 128 random bits as 32 lower-case hex digits."""
+    return secrets.token_hex(16)
+
+
+class Lease(NamedTuple):
+    """The right to settle one attempt of one job; the attempt number is the fencing token."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job to store. `payload` is the concatenation of the request's parts."""
+
+    id: str
+    tenant: str
+    request: JobRequest
+    payload: Buffer
+    idempotency_key: str = ""
+    fingerprint: str = ""
+
+
+class Submitted(StrEnum):
+    """What became of a submission."""
+
+    OK = "OK"
+    REPLAYED = "REPLAYED"
+    CONFLICT = "CONFLICT"
+    FULL = "FULL"
+
+
+class SubmitReply(NamedTuple):
+    """`job_id` is the stored job's: the first one's where an idempotency key was seen before."""
+
+    word: Submitted
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A job in hand for one attempt."""
+
+    lease: Lease
+    request: JobRequest
+    failures: int
+    redeliveries: int
+    created_ms: int
+    due_ms: int
+
+
+class Claim(NamedTuple):
+    """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none."""
+
+    jobs: list[Claimed]
+    now_ms: int
+    next_due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """End as succeeded. `output` is the result payload, None where the outcome holds it inline."""
+
+    lease: Lease
+    outcome: Outcome
+    output: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End as failed."""
+
+    lease: Lease
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Back to the queue, one failure counted."""
+
+    lease: Lease
+    outcome: Outcome
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Back to the queue, nothing counted."""
+
+    lease: Lease
+    delay_ms: int = 0
+
+
+Settlement = Succeed | Fail | Retry | Release
+
+
+class Settled(StrEnum):
+    """What became of a settlement."""
+
+    OK = "OK"
+    ALREADY = "ALREADY"
+    LEASE_LOST = "LEASE_LOST"
+
+
+class Canceled(StrEnum):
+    """What a cancel found."""
+
+    CANCELED = "CANCELED"
+    STOPPING = "STOPPING"
+    DONE = "DONE"
+    NOT_FOUND = "NOT_FOUND"
+
+
+class Deleted(StrEnum):
+    """What a delete found."""
+
+    OK = "OK"
+    NOT_DONE = "NOT_DONE"
+    NOT_FOUND = "NOT_FOUND"
+
+
+class Inspection(NamedTuple):
+    """A job and its place in the queue at `now_ms`.
+
+    `rank` jobs of its model stand before it (-1: it is not ready), `depth` jobs of its model are queued.
+    """
+
+    job: Job
+    rank: int
+    depth: int
+    now_ms: int
+
+
+class Swept(NamedTuple):
+    """Ids that the sweeper ended."""
+
+    expired: list[str]
+    lost: list[str]
+
+
+class JobStore:
+    """Jobs in one Redis. Every method raises what `Connection.run` raises, and is bounded by its deadline."""
+
+    def __init__(
+        self, connection: Connection, settings: StoreSettings, clock_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`clock_ms` overrides Redis' clock in tests; 0 means that Redis' own is used."""
+        self.connection = connection
+        self._settings = settings
+        self._clock_ms = clock_ms
+
+    @classmethod
+    async def open(cls, settings: StoreSettings) -> "tuple[JobStore, list[str]]":
+        """A store on a proven server, and warnings about it; raises StoreMisconfigured or StoreUnavailable."""
+        connection = Connection.from_settings(settings)
+        try:
+            return cls(connection, settings), await connection.check()
+        except BaseException:
+            await connection.close()
+            raise
+
+    async def close(self) -> None:
+        """Close all connections. Legal twice."""
+        await self.connection.close()
+
+    async def submit(self, submission: Submission) -> SubmitReply:
+        """Store one job; when this returns OK it is stored (and fsynced, where `durable` is set)."""
+        return (await self.submit_many([submission]))[0]
+
+    async def submit_many(self, submissions: Sequence[Submission]) -> list[SubmitReply]:
+        """Store jobs in one round trip; each is stored or refused by itself."""
+        calls: list[Call] = []
+        for item in submissions:
+            calls.append(Call("SET", keys.input_key(item.id), item.payload, "PX", _UNSETTLED_TTL_MS))
+            calls.append(Call(*self._submit_arguments(item), script="submit"))
+        if self._settings.durable:
+            wait_ms = int(self._settings.redis_timeout_seconds * 1000)
+            calls.append(Call("WAITAOF", 1, 0, wait_ms))
+        replies = await self.connection.run(*calls)
+        if self._settings.durable and replies.pop()[0] < 1:
+            raise StoreUnavailable("Redis has not written the job to disk in time; it may or may not be kept")
+        return [_submit_reply(word.decode(), job_id.decode()) for word, job_id in replies[1::2]]
+
+    def _submit_arguments(self, item: Submission) -> tuple[Any, ...]:
+        request = item.request
+        record_ms = int(self._settings.record_ttl_seconds * 1000)
+        runs_ms = (request.max_failures + MAX_REDELIVERIES + 1) * (request.timeout_ms + _LEASE_GRACE_MS)
+        lifetime_ms = request.queue_ttl_ms + runs_ms + request.result_ttl_ms + record_ms + _DAY_MS
+        return (
+            self._clock_ms(),
+            item.id,
+            item.tenant,
+            request.model,
+            codec.VERSION,
+            request.encode(),
+            request.priority.head_start_ms(int(self._settings.head_start_seconds * 1000)),
+            request.run_at_ms,
+            request.queue_ttl_ms,
+            request.result_ttl_ms,
+            record_ms,
+            lifetime_ms,
+            self._settings.max_queued,
+            keys.idempotency_key(item.tenant, item.idempotency_key) if item.idempotency_key else "",
+            item.fingerprint,
+        )
+
+    async def claim(self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool) -> Claim:
+        """Take up to `limit` due jobs; `is_idle`: the caller has nothing of this model in flight.
+
+        A record that can't be read although its version is known ends as `lost`.
+        """
+        arguments = (self._clock_ms(), model, limit, lease_ms, worker, codec.VERSION, ALONE_FROM, int(is_idle))
+        (reply,) = await self.connection.run(Call(*arguments, script="claim"))
+        claimed: list[Claimed] = []
+        broken: list[Settlement] = []
+        for raw_id, attempt, failures, redeliveries, created_ms, due_ms, request in reply[3:]:
+            lease = Lease(raw_id.decode(), attempt)
+            try:
+                decoded = JobRequest.decode(request)
+            except (codec.CodecError, KeyError, TypeError, ValueError):
+                broken.append(Fail(lease, Outcome(error=JobError(ErrorCode.LOST, "The stored request is damaged."))))
+                continue
+            claimed.append(Claimed(lease, decoded, failures, redeliveries, int(created_ms), int(due_ms)))
+        if broken:
+            await self.settle(broken)
+        return Claim(claimed, int(reply[0]), int(float(reply[1])))
+
+    async def load(self, job_ids: Sequence[str]) -> list[bytes | None]:
+        """The request payloads, None where one is gone."""
+        (payloads,) = await self.connection.run(Call("MGET", *map(keys.input_key, job_ids)))
+        return list(payloads)
+
+    async def extend(self, leases: Sequence[Lease], lease_ms: int) -> set[Lease]:
+        """Renew leases and return those that are lost."""
+        if not leases:
+            return set()
+        arguments = [self._clock_ms(), lease_ms, *(part for lease in leases for part in lease)]
+        (words,) = await self.connection.run(Call(*arguments, script="extend"))
+        return {lease for lease, word in zip(leases, words, strict=True) if word != b"OK"}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> dict[Lease, Settled]:
+        """Record how attempts ended, all in one round trip; a lost lease changes nothing."""
+        blocks: dict[str, list[Settlement]] = {}
+        for settlement in settlements:
+            blocks.setdefault(type(settlement).__name__.lower(), []).append(settlement)
+        writes = [_output_call(item) for item in settlements if isinstance(item, Succeed) and item.output is not None]
+        scripts = [
+            Call(self._clock_ms(), *(part for item in block for part in _settle_arguments(item)), script=name)
+            for name, block in blocks.items()
+        ]
+        if not scripts:
+            return {}
+        replies = await self.connection.run(*writes, *scripts)
+        return {
+            item.lease: Settled(word.decode())
+            for block, words in zip(blocks.values(), replies[len(writes) :], strict=True)
+            for item, word in zip(block, words, strict=True)
+        }
+
+    async def reap(self, model: str, limit: int = 100) -> tuple[list[str], list[str]]:
+        """Take back jobs whose lease ran out; returns the ids that are queued again and those that failed."""
+        error = JobError(
+            ErrorCode.WORKER_LOST, f"Its worker died {MAX_REDELIVERIES + 1} times in a row while running this job."
+        )
+        outcome = Outcome(error=error).encode()
+        (reply,) = await self.connection.run(
+            Call(self._clock_ms(), model, limit, MAX_REDELIVERIES, outcome, script="reap")
+        )
+        return _ids(reply[0]), _ids(reply[1])
+
+    async def expire(self, job_ids: Sequence[str] = (), limit: int = 100, look_again_ms: int = 5_000) -> Swept:
+        """End jobs that waited too long or that nobody holds; of these ids, or of all whose time has come."""
+        error = JobError(ErrorCode.LOST, "It was running, but no worker held it any more.")
+        arguments = (self._clock_ms(), limit, look_again_ms, Outcome(error=error).encode(), *(job_ids or ("",)))
+        (reply,) = await self.connection.run(Call(*arguments, script="expire"))
+        return Swept(_ids(reply[0]), _ids(reply[1]))
+
+    async def cancel(self, job_id: str, tenant: str) -> Canceled:
+        """Cancel a job; a running one ends at once too, and its worker is told to stop."""
+        (word,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, script="cancel"))
+        return Canceled(word.decode())
+
+    async def delete(self, job_id: str, tenant: str, *, force: bool) -> Deleted:
+        """Forget a job; one that is not done only with `force`, which cancels it."""
+        (word,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, int(force), script="delete"))
+        return Deleted(word.decode())
+
+    async def get(self, job_id: str, tenant: str) -> Inspection | None:
+        """A job of this tenant, or None; one that is past its queue deadline expires by being looked at."""
+        (reply,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, script="inspect"))
+        if not reply:
+            return None
+        fields, rank, depth, now_ms = reply
+        return Inspection(Job.from_hash(job_id, _pairs(fields)), rank, depth, int(now_ms))
+
+    async def output(self, job: Job) -> bytes | None:
+        """The result payload of a succeeded job, None once its time is up."""
+        if job.outcome is None:
+            return None
+        if job.outcome.inline is not None:
+            return job.outcome.inline
+        (payload,) = await self.connection.run(Call("GET", keys.output_key(job.id, job.attempt)))
+        return payload if payload is None else bytes(payload)
+
+
+def _submit_reply(word: str, job_id: str) -> SubmitReply:
+    if word == "NO_PAYLOAD":
+        raise StoreUnavailable("The payload was gone before the job could be stored; submit it again")
+    return SubmitReply(Submitted(word), job_id)
+
+
+def _output_call(item: Succeed) -> Call:
+    return Call("SET", keys.output_key(*item.lease), item.output, "PX", _UNSETTLED_TTL_MS)
+
+
+def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
+    match item:
+        case Release(lease, delay_ms):
+            return (*lease, delay_ms)
+        case Retry(lease, outcome, delay_ms):
+            return (*lease, delay_ms, outcome.encode())
+        case Succeed(lease, outcome) | Fail(lease, outcome):
+            return (*lease, outcome.encode())
+
+
+def _ids(raw: Iterable[bytes]) -> list[str]:
+    return [item.decode() for item in raw]
+
+
+def _pairs(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
