@@ -1,0 +1,124 @@
+# Everything a person or CI does here has a name; `make help` lists them.
+# PYTHON is the interpreter that the environments are made with, ARGS goes to pytest.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+STACK := .venv-stack
+BIN := $(VENV)/bin
+BUILD := build
+UV_VERSION := 0.13.9
+
+# The stamp's name holds the Python version, so that another PYTHON makes the environments anew.
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none)
+TOOLS_READY := $(VENV)/.ready-$(PYTHON_VERSION)
+PRODUCT_READY := $(VENV)/.product-$(PYTHON_VERSION)
+STACK_READY := $(STACK)/.ready-$(PYTHON_VERSION)
+
+# Exactly what the lock says, checked against its hashes; wheels only, so nothing is compiled or run while installing.
+INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+##@ Run
+.PHONY: demo
+demo: $(PRODUCT_READY) $(STACK_READY) ## Start everything, classify a photo, print the label, stop
+	@$(BIN)/inferq demo
+
+.PHONY: up
+up: $(PRODUCT_READY) $(STACK_READY) ## Start everything and keep it running until Ctrl-C
+	@$(BIN)/inferq up $(ARGS)
+
+##@ Check
+.PHONY: test
+test: $(PRODUCT_READY) $(STACK_READY) ## Run every test (ARGS='-k words' runs some)
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: lint
+lint: $(PRODUCT_READY) ## Judge style, import arrows and the Dockerfile
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/hadolint deploy/Dockerfile
+
+.PHONY: type
+type: $(PRODUCT_READY) ## Check types, strictly
+	@$(BIN)/mypy
+
+# Each line proves one thing that is written down twice.
+.PHONY: verify
+verify: $(PRODUCT_READY) ## Prove that generated files and locks are fresh
+	@$(BIN)/python -m pip check -q --disable-pip-version-check
+	@$(BIN)/python tools/verify_locks.py
+	@$(call stubs,$(BUILD)/proto)
+	@diff -r --exclude=__init__.py --exclude=__pycache__ $(BUILD)/proto/workers/triton/pb workers/triton/pb \
+		|| { echo "the stubs are stale: run 'make proto' and commit what it changes" >&2; exit 1; }
+
+##@ Change
+.PHONY: fmt
+fmt: $(PRODUCT_READY) ## Format the code and mend what can be mended
+	@$(BIN)/ruff check --quiet --fix-only
+	@$(BIN)/ruff format --quiet
+
+# protoc is told that the file lives where its stubs go: they import each other by that path, and protobuf's
+# process-wide registry knows the file by a name that nobody else uses.
+define stubs
+mkdir -p $(1) && $(BIN)/python -m grpc_tools.protoc -I workers/triton/pb=proto \
+	--python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) workers/triton/pb/inference.proto
+endef
+
+.PHONY: proto
+proto: $(PRODUCT_READY) ## Generate the stubs from proto/inference.proto
+	@$(call stubs,.)
+
+COMPILE = $(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--only-binary :all: --generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+.PHONY: lock
+lock: $(BUILD)/uv/.ready-$(UV_VERSION) ## Pin what pyproject.toml asks for (UPGRADE=1 takes the newest)
+	@$(COMPILE) pyproject.toml -o requirements/runtime.lock
+	@$(COMPILE) pyproject.toml --extra dev --extra heif -c requirements/runtime.lock -o requirements/dev.lock
+	@$(COMPILE) --override deploy/embedded/overrides.txt deploy/embedded/requirements.in \
+		-o deploy/embedded/requirements.lock
+
+##@ Keep
+.PHONY: clean
+clean: ## Remove environments, caches and build output; data stays
+	@rm -rf $(VENV) $(STACK) $(BUILD) dist *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## Print this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+$(TOOLS_READY): requirements/dev.lock
+	@$(PYTHON) tools/check_python.py
+	@echo "Setting up $(VENV) with Python $(PYTHON_VERSION): the product and its tools, about a minute …"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(INSTALL) requirements/dev.lock
+	@touch $@
+
+$(PRODUCT_READY): $(TOOLS_READY) pyproject.toml
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(STACK_READY): deploy/embedded/requirements.lock
+	@$(PYTHON) tools/check_python.py
+	@echo "Setting up $(STACK) with Python $(PYTHON_VERSION): Triton, ONNX Runtime and Valkey, about a minute (160 MB) …"
+	@rm -rf $(STACK)
+	@$(PYTHON) -m venv $(STACK)
+	@$(STACK)/bin/python $(INSTALL) deploy/embedded/requirements.lock
+	@touch $@
+
+$(BUILD)/uv/.ready-$(UV_VERSION):
+	@$(PYTHON) -m venv --clear $(BUILD)/uv
+	@$(BUILD)/uv/bin/python -m pip install -qq --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
