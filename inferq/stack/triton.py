@@ -1,0 +1,129 @@
+"""A Triton server of our own, from the binary in the stack environment.
+
+Owns the backend folder it is given, its ports, flags and shared-memory names. Must not call a model.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from inferq.stack.environment import PROJECT_ROOT, StackEnvironment
+from inferq.stack.errors import StackError
+from inferq.stack.ports import LOOPBACK, free_port
+from inferq.stack.process import Process, Program
+from inferq.stack.readiness import http_get, wait_until_ready
+
+MODELS = PROJECT_ROOT / "deploy" / "triton" / "models"
+BACKENDS = PROJECT_ROOT / "deploy" / "triton" / "backends"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory appears on Linux; nothing is created here
+
+EXIT_TIMEOUT_SECONDS = 5
+"""How long Triton lets running calls finish when told to stop; whoever needs more drains its callers first."""
+
+CLIENT_PING_MS = 5000
+"""Shortest interval between keepalive pings that a client may use: half of what our workers do."""
+
+
+class TritonServer:
+    """Triton on loopback, serving one or several model repositories from the CPU.
+
+    `grpc_port`, `http_port` and `metrics_port` are free ones, kept over restarts. `work_dir` takes the backend folder
+    and the log. `extra_flags` go to `tritonserver` as they are.
+    """
+
+    name = "triton"
+
+    def __init__(
+        self,
+        environment: StackEnvironment,
+        repositories: Sequence[Path],
+        work_dir: Path,
+        *,
+        log_path: Path | None = None,
+        extra_flags: Sequence[str] = (),
+    ) -> None:
+        for repository in repositories:
+            if not repository.is_dir():
+                raise StackError(f"the model repository {repository} is not a folder")
+        self.environment = environment
+        self.backend_folder = work_dir / "backends"
+        self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), free_port()
+        self.shared_memory_prefix = f"inferq_{uuid.uuid4().hex[:12]}_"
+        flags = (*self._flags(repositories), *extra_flags)
+        self.process = Process(
+            Program(
+                name=self.name,
+                argv=(str(environment.tritonserver), *flags),
+                environment=environment.process_environment(),
+                log_path=log_path or work_dir / "triton.log",
+                stop_grace_seconds=EXIT_TIMEOUT_SECONDS + 5,
+                orphan_signal=signal.SIGTERM,  # on SIGTERM it ends its Python stubs and frees their shared memory
+            )
+        )
+
+    @property
+    def grpc_address(self) -> str:
+        """What INFERQ_ENGINE takes."""
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+    @property
+    def http_address(self) -> str:
+        return f"{LOOPBACK}:{self.http_port}"
+
+    def _flags(self, repositories: Sequence[Path]) -> list[str]:
+        flags = {
+            "backend-directory": self.backend_folder,
+            "grpc-address": LOOPBACK,
+            "grpc-port": self.grpc_port,
+            "http-address": LOOPBACK,
+            "http-port": self.http_port,
+            "metrics-address": LOOPBACK,
+            "metrics-port": self.metrics_port,
+            "exit-timeout-secs": EXIT_TIMEOUT_SECONDS,
+            "grpc-http2-min-recv-ping-interval-without-data": CLIENT_PING_MS,
+            "grpc-keepalive-permit-without-calls": 1,
+            "backend-config": f"python,shm-region-prefix-name={self.shared_memory_prefix}",
+        }
+        return [f"--model-repository={repository.absolute()}" for repository in repositories] + [
+            f"--{flag}={value}" for flag, value in flags.items()
+        ]
+
+    def launch(self) -> None:
+        """Start without waiting, with a fresh backend folder and without a crashed predecessor's shared memory."""
+        self._assemble_backends()
+        self._free_shared_memory()
+        self.process.start()
+
+    def _assemble_backends(self) -> None:
+        """The Python backend with this interpreter's stub, beside the project's Python-based backends.
+
+        The Python backend is copied: Triton refuses a library that resolves to a place outside its backend's folder.
+        """
+        shutil.rmtree(self.backend_folder, ignore_errors=True)
+        python_backend = self.backend_folder / "python"
+        shutil.copytree(self.environment.python_backend, python_backend, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy2(self.environment.python_stub, python_backend)
+        for backend in sorted(BACKENDS.iterdir()):
+            (self.backend_folder / backend.name).symlink_to(backend.absolute(), target_is_directory=True)
+
+    def _free_shared_memory(self) -> None:
+        for region in SHARED_MEMORY.glob(f"{self.shared_memory_prefix}*"):
+            region.unlink(missing_ok=True)
+
+    def is_ready(self) -> bool:
+        """Whether every model is loaded and calls are accepted."""
+        return http_get(LOOPBACK, self.http_port, "/v2/health/ready")[0] == 200
+
+    def start(self, timeout_seconds: float = 120.0) -> None:
+        """Start and wait until every model is ready; StackError with the end of its log when it isn't in time."""
+        self.launch()
+        wait_until_ready(self, timeout_seconds)
+
+    def stop(self) -> None:
+        """End it, its stubs and their shared memory; legal before start and twice."""
+        self.process.stop()
+        self._free_shared_memory()
