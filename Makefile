@@ -34,6 +34,9 @@ demo: $(PRODUCT_READY) $(STACK_READY) ## Start everything, classify a photo, pri
 up: $(PRODUCT_READY) $(STACK_READY) ## Start everything and keep it running until Ctrl-C
 	@$(BIN)/inferq up $(ARGS)
 
+.PHONY: setup
+setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; every target does so when it has to
+
 ##@ Check
 .PHONY: test
 test: $(PRODUCT_READY) $(STACK_READY) ## Run every test (ARGS='-k words' runs some)
@@ -82,6 +85,8 @@ COMPILE = $(BUILD)/uv/bin/uv pip compile --quiet --universal --python-version 3.
 .PHONY: lock
 lock: $(BUILD)/uv/.ready-$(UV_VERSION) ## Pin what pyproject.toml asks for (UPGRADE=1 takes the newest)
 	@$(COMPILE) pyproject.toml -o requirements/runtime.lock
+	@$(BUILD)/uv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		| $(COMPILE) - -o requirements/build.lock
 	@$(COMPILE) pyproject.toml --extra dev --extra heif -c requirements/runtime.lock -o requirements/dev.lock
 	@$(COMPILE) --override deploy/embedded/overrides.txt deploy/embedded/requirements.in \
 		-o deploy/embedded/requirements.lock
@@ -98,12 +103,12 @@ help: ## Print this list
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-$(TOOLS_READY): requirements/dev.lock
+$(TOOLS_READY): requirements/build.lock requirements/dev.lock
 	@$(PYTHON) tools/check_python.py
 	@echo "Setting up $(VENV) with Python $(PYTHON_VERSION): the product and its tools, about a minute …"
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python $(INSTALL) requirements/dev.lock
+	@$(BIN)/python $(INSTALL) requirements/build.lock -r requirements/dev.lock
 	@touch $@
 
 $(PRODUCT_READY): $(TOOLS_READY) pyproject.toml

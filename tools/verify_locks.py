@@ -35,11 +35,14 @@ def main() -> int:
 
 def find_faults() -> Iterator[str]:
     """Every disagreement between what is asked for and what is locked, as a sentence."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = described["project"]
+    build = requirements_of(described["build-system"]["requires"])
     runtime = requirements_of(project["dependencies"])
     extras = requirements_of(line for extra in ("dev", "heif") for line in project["optional-dependencies"][extra])
     engine = requirements_of((ROOT / "deploy/embedded/requirements.in").read_text().splitlines())
 
+    yield from unmet(build, Path("requirements/build.lock"))
     yield from unmet(runtime, Path("requirements/runtime.lock"))
     yield from unmet([*runtime, *extras], Path("requirements/dev.lock"))
     yield from unmet(engine, Path("deploy/embedded/requirements.lock"))
