@@ -184,8 +184,8 @@ def test_redis_keeps_what_it_accepted(compose: Compose, tmp_path: Path) -> None:
     """`B023`: the server under the compose file's own arguments logs every write and evicts nothing."""
     _, *arguments = compose["services"]["redis"]["command"]
     with valkey(arguments, tmp_path) as server:
-        settings = server.execute_command("CONFIG", "GET", "*")
-        info = server.execute_command("INFO", "server")
+        settings: Any = server.config_get()
+        info: Any = server.info("server")
     assert settings["maxmemory-policy"] == "noeviction"
     assert settings["maxmemory"] == str(2 * 1024**3)
     assert settings["appendonly"] == "yes"
