@@ -1,0 +1,203 @@
+"""The engine's client: one persistent channel per address, a deadline on every call, failures as JobFailure.
+
+It must not know jobs, batches or retries: whoever calls decides what a failure means for the job.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Self
+
+from jobs.errors import EngineUnavailable, JobFailure, ModelRejected, OutputTooLarge
+from jobs.spec import ModelSpec
+from workers.triton import decode
+from workers.triton.describe import model_spec
+from workers.triton.encode import request_bytes
+from workers.triton.endpoint import Endpoint
+from workers.triton.errors import stream_failure_of
+from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics
+from workers.triton.options import EngineOptions
+from workers.triton.pb import inference_pb2 as pb
+
+_Method = Callable[[Endpoint], Any]
+
+
+class TritonClient:
+    """Calls the engine; lives as long as the process, as `async with TritonClient(options) as engine`.
+
+    Every call takes the seconds that it may last, waiting for a connection included, and raises a JobFailure (see
+    `workers.triton.errors`). Cancelling the awaiting task cancels the call in the engine. Of several addresses the
+    one with the fewest calls in flight is taken; one that can't be reached, or just was unavailable, comes last.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self._options = options
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._picks = 0
+
+    async def __aenter__(self) -> Self:
+        self.open()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def open(self) -> None:
+        """Open the channels, inside a running event loop; each connects when it is first needed. Twice is legal.
+
+        Raises OSError where a TLS file can't be read.
+        """
+        if not self._endpoints:
+            self._endpoints = tuple(Endpoint(address, self._options) for address in self._options.addresses)
+
+    async def close(self) -> None:
+        """Close the channels; calls in flight fail as EngineUnavailable. Before `open`, or twice, is legal."""
+        endpoints, self._endpoints = self._endpoints, ()
+        for endpoint in endpoints:
+            await endpoint.close()
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that have begun and not ended."""
+        return sum(endpoint.in_flight for endpoint in self._endpoints)
+
+    async def infer(self, call: InferCall, timeout_seconds: float) -> InferReply:
+        """The model's one response.
+
+        Raises ModelRejected for a request above `message_bytes` too, and OutputTooLarge for such a response.
+        """
+        request = self._request(call, timeout_seconds)
+        data: bytes = await self._ask(lambda endpoint: endpoint.model_infer, request, timeout_seconds)
+        return decode.reply(call, data)
+
+    async def infer_stream(self, call: InferCall, timeout_seconds: float) -> list[InferReply]:
+        """All responses of a decoupled model, in order, once it has said that there are no more.
+
+        Raises OutputTooLarge when the responses together exceed `message_bytes`.
+        """
+        request = self._request(call, timeout_seconds, is_stream=True)
+        replies: list[InferReply] = []
+        size = 0
+        async with (
+            self._engaged(deadline := _deadline(timeout_seconds)) as endpoint,
+            aclosing(endpoint.ask_stream(endpoint.model_stream_infer, request, _left(deadline))) as responses,
+        ):
+            async for response in responses:
+                if response.error_message:
+                    raise stream_failure_of(response.error_message)
+                size += response.ByteSize()
+                if size > self._options.message_bytes:
+                    raise OutputTooLarge("The model's answers are together larger than the engine's link allows.")
+                reply, is_final = decode.stream_reply(response.infer_response)
+                if reply is not None:
+                    replies.append(reply)
+                if is_final:
+                    break
+        return replies
+
+    def _request(self, call: InferCall, timeout_seconds: float, *, is_stream: bool = False) -> bytes:
+        request = request_bytes(call, int(timeout_seconds * 1e6), is_stream=is_stream)
+        limit = self._options.message_bytes
+        if len(request) > limit:
+            raise ModelRejected(f"The request has {len(request)} bytes; the engine's link allows {limit}.")
+        return request
+
+    async def is_live(self, timeout_seconds: float) -> bool:
+        """Whether at least one address says that it is live; raises no JobFailure."""
+        return await self._any(
+            lambda endpoint: endpoint.stub.ServerLive, pb.ServerLiveRequest(), timeout_seconds, "live"
+        )
+
+    async def is_ready(self, timeout_seconds: float) -> bool:
+        """Whether at least one address would take requests now; raises no JobFailure."""
+        request = pb.ServerReadyRequest()
+        return await self._any(lambda endpoint: endpoint.stub.ServerReady, request, timeout_seconds, "ready")
+
+    async def is_model_ready(self, name: str, version: str, timeout_seconds: float) -> bool:
+        """Whether at least one address would take requests for this model now; raises no JobFailure."""
+        request = pb.ModelReadyRequest(name=name, version=version)
+        return await self._any(lambda endpoint: endpoint.stub.ModelReady, request, timeout_seconds, "ready")
+
+    async def index(self, timeout_seconds: float) -> tuple[IndexEntry, ...]:
+        """Every model version in the repositories of one address, ready or not."""
+        request = pb.RepositoryIndexRequest()
+        return decode.index(await self._ask(lambda endpoint: endpoint.stub.RepositoryIndex, request, timeout_seconds))
+
+    async def describe(self, name: str, version: str, timeout_seconds: float) -> ModelSpec:
+        """What the model takes and gives, from its metadata and configuration; an empty version: its policy's choice.
+
+        Raises ModelNotFound where the engine doesn't serve it.
+        """
+        deadline = _deadline(timeout_seconds)
+        metadata_request = pb.ModelMetadataRequest(name=name, version=version)
+        config_request = pb.ModelConfigRequest(name=name, version=version)
+        metadata = await self._ask(lambda endpoint: endpoint.stub.ModelMetadata, metadata_request, _left(deadline))
+        response = await self._ask(lambda endpoint: endpoint.stub.ModelConfig, config_request, _left(deadline))
+        return model_spec(metadata, response.config)
+
+    async def statistics(self, model: str, version: str, timeout_seconds: float) -> ModelStatistics:
+        """The counters of a model, summed over all addresses that answer; an empty version sums over all versions."""
+        request = pb.ModelStatisticsRequest(name=model, version=version)
+        results = await self._ask_all(lambda endpoint: endpoint.stub.ModelStatistics, request, timeout_seconds)
+        answers = [result for result in results if not isinstance(result, JobFailure)]
+        if not answers:
+            raise results[0]
+        return decode.statistics(entry for answer in answers for entry in answer.model_stats)
+
+    async def _any(self, method: _Method, request: object, timeout_seconds: float, field: str) -> bool:
+        results = await self._ask_all(method, request, timeout_seconds)
+        return any(not isinstance(result, JobFailure) and getattr(result, field) for result in results)
+
+    async def _ask(self, method: _Method, request: object, timeout_seconds: float) -> Any:
+        """The response of the best address."""
+        async with self._engaged(deadline := _deadline(timeout_seconds)) as endpoint:
+            return await endpoint.ask(method(endpoint), request, _left(deadline))
+
+    async def _ask_all(self, method: _Method, request: object, timeout_seconds: float) -> list[Any]:
+        """Each address's response, or the JobFailure that it raised."""
+
+        async def ask(endpoint: Endpoint) -> Any:
+            deadline = _deadline(timeout_seconds)
+            try:
+                with endpoint.engaged():
+                    if not await endpoint.connected(self._patience(deadline), is_last=True):
+                        return _unreachable()
+                    return await endpoint.ask(method(endpoint), request, _left(deadline))
+            except JobFailure as failure:
+                return failure
+
+        return await asyncio.gather(*(ask(endpoint) for endpoint in self._opened()))
+
+    @asynccontextmanager
+    async def _engaged(self, deadline: float) -> AsyncIterator[Endpoint]:
+        """The best address, connected, with one more call in flight. Raises EngineUnavailable where there is none."""
+        candidates = sorted(self._opened(), key=lambda each: (each.is_doubtful(), each.in_flight, each.last_used))
+        for endpoint in candidates:
+            self._picks += 1
+            endpoint.last_used = self._picks
+            with endpoint.engaged():
+                if await endpoint.connected(self._patience(deadline), is_last=endpoint is candidates[-1]):
+                    yield endpoint
+                    return
+        raise _unreachable()
+
+    def _opened(self) -> tuple[Endpoint, ...]:
+        if not self._endpoints:
+            raise EngineUnavailable("The engine's client is not open.")
+        return self._endpoints
+
+    def _patience(self, deadline: float) -> float:
+        return min(self._options.connect_seconds, _left(deadline))
+
+
+def _deadline(timeout_seconds: float) -> float:
+    return time.monotonic() + timeout_seconds
+
+
+def _left(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)
+
+
+def _unreachable() -> EngineUnavailable:
+    return EngineUnavailable("The engine can't be reached.")

@@ -1,0 +1,120 @@
+"""Pure conversion of what the engine answers into our messages.
+
+It trusts nothing: a response that makes no sense becomes EngineFailed here, before anybody cuts it into items.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from jobs.datatypes import Datatype, DatatypeError, pack_bytes
+from jobs.errors import EngineFailed
+from jobs.tensors import Tensor
+from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics, Spent
+from workers.triton.pb import inference_pb2 as pb
+
+_NUMBERS: Final = {
+    Datatype.BOOL: "bool_contents",
+    Datatype.INT8: "int_contents",
+    Datatype.INT16: "int_contents",
+    Datatype.INT32: "int_contents",
+    Datatype.INT64: "int64_contents",
+    Datatype.UINT8: "uint_contents",
+    Datatype.UINT16: "uint_contents",
+    Datatype.UINT32: "uint_contents",
+    Datatype.UINT64: "uint64_contents",
+    Datatype.FP32: "fp32_contents",
+    Datatype.FP64: "fp64_contents",
+}
+"""Where typed contents hold the elements of a datatype; 16-bit floats exist only as raw bytes."""
+
+
+def reply(call: InferCall, data: bytes) -> InferReply:
+    """The response to a unary call: exactly the outputs that were asked for, in that order, or all.
+
+    Raises EngineFailed for bytes that are no response, a missing output and data that doesn't fit datatype and shape.
+    """
+    try:
+        response = pb.ModelInferResponse.FromString(data)
+    except DecodeError as exc:
+        raise EngineFailed("The engine answered with bytes that are no inference response.") from exc
+    outputs = _tensors(response)
+    if not call.outputs:
+        return InferReply(response.model_version, tuple(outputs.values()))
+    missing = [asked.name for asked in call.outputs if asked.name not in outputs]
+    if missing:
+        raise EngineFailed(f"The engine's response lacks output '{missing[0]}'.")
+    return InferReply(response.model_version, tuple(outputs[asked.name] for asked in call.outputs))
+
+
+def stream_reply(response: pb.ModelInferResponse) -> tuple[InferReply | None, bool]:
+    """One response of a stream, or None where it only closes it, and whether it is the last.
+
+    A decoupled model may answer with any of its outputs, so none is missed. Raises EngineFailed as `reply` does.
+    """
+    is_final = response.parameters["triton_final_response"].bool_param
+    outputs = _tensors(response)
+    return (InferReply(response.model_version, tuple(outputs.values())) if outputs else None), is_final
+
+
+def index(response: pb.RepositoryIndexResponse) -> tuple[IndexEntry, ...]:
+    """The repository's entries, as listed."""
+    return tuple(IndexEntry(entry.name, entry.version, entry.state, entry.reason) for entry in response.models)
+
+
+def statistics(entries: Iterable[pb.ModelStatistics]) -> ModelStatistics:
+    """The sum over several versions' counters."""
+    return sum((_statistics(entry) for entry in entries), ModelStatistics())
+
+
+def _statistics(entry: pb.ModelStatistics) -> ModelStatistics:
+    stats = entry.inference_stats
+    return ModelStatistics(
+        inferences=entry.inference_count,
+        executions=entry.execution_count,
+        success=_spent(stats.success),
+        fail=_spent(stats.fail),
+        queue=_spent(stats.queue),
+        compute_input=_spent(stats.compute_input),
+        compute_infer=_spent(stats.compute_infer),
+        compute_output=_spent(stats.compute_output),
+        executions_by_size={batch.batch_size: batch.compute_infer.count for batch in entry.batch_stats},
+    )
+
+
+def _spent(duration: pb.StatisticDuration) -> Spent:
+    return Spent(duration.count, duration.ns / 1e9)
+
+
+def _tensors(response: pb.ModelInferResponse) -> dict[str, Tensor]:
+    raw = response.raw_output_contents
+    if raw and len(raw) != len(response.outputs):
+        raise EngineFailed(f"The engine's response has {len(response.outputs)} outputs, but data for {len(raw)}.")
+    tensors: dict[str, Tensor] = {}
+    for at, output in enumerate(response.outputs):
+        if output.name in tensors:
+            raise EngineFailed(f"The engine's response has output '{output.name}' twice.")
+        try:
+            datatype = Datatype(output.datatype)
+            data = raw[at] if raw else _typed(datatype, output.contents)
+            tensor = Tensor(output.name, datatype, tuple(output.shape), data)
+            tensor.check()
+        except ValueError as exc:  # DatatypeError, and a datatype that doesn't exist
+            raise EngineFailed(f"The engine's output '{output.name}' makes no sense: {exc}.") from exc
+        tensors[output.name] = tensor
+    return tensors
+
+
+def _typed(datatype: Datatype, contents: pb.InferTensorContents) -> bytes:
+    if datatype is Datatype.BYTES:
+        return pack_bytes(contents.bytes_contents)
+    field = _NUMBERS.get(datatype)
+    if field is None:
+        raise DatatypeError(f"{datatype} has no typed contents")
+    numbers = getattr(contents, field)
+    try:
+        return np.array(numbers, dtype=datatype.numpy).tobytes()
+    except OverflowError as exc:
+        raise DatatypeError(f"a number does not fit {datatype}") from exc

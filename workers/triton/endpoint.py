@@ -1,0 +1,136 @@
+"""One engine address: its channel, its calls in flight, and whether it is worth a try.
+
+It must not know what the calls mean, nor that there are other addresses.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+
+from jobs.errors import EngineUnavailable, JobFailure
+from workers.triton.errors import failure_of
+from workers.triton.options import EngineOptions, open_channel
+from workers.triton.pb import inference_pb2 as pb
+from workers.triton.pb import inference_pb2_grpc
+
+_SERVICE: Final = "/inference.GRPCInferenceService"
+
+_REST_SECONDS: Final = 1.0
+"""How long an address that answered "unavailable" is tried last."""
+
+_READY: Final = grpc.ChannelConnectivity.READY
+_BROKEN: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+_CLOSED: Final = grpc.ChannelConnectivity.SHUTDOWN
+
+
+class Endpoint:
+    """A persistent channel to one address, opened by the constructor inside a running event loop.
+
+    `model_infer` takes and gives serialized messages and `model_stream_infer` takes them: their copies cost something.
+    """
+
+    def __init__(self, address: str, options: EngineOptions) -> None:
+        self.address = address
+        self.in_flight = 0
+        self.last_used = 0
+        self._resting_until = 0.0
+        self._watch: asyncio.Task[None] | None = None
+        self._channel = open_channel(address, options)
+        self.stub: Any = inference_pb2_grpc.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self.model_infer: Any = self._channel.unary_unary(f"{_SERVICE}/ModelInfer")
+        self.model_stream_infer: Any = self._channel.stream_stream(
+            f"{_SERVICE}/ModelStreamInfer", response_deserializer=pb.ModelStreamInferResponse.FromString
+        )
+
+    def is_doubtful(self) -> bool:
+        """The last attempt to connect failed, or the engine said a moment ago that it is unavailable."""
+        return self._channel.get_state() is _BROKEN or asyncio.get_running_loop().time() < self._resting_until
+
+    @contextmanager
+    def engaged(self) -> Iterator[None]:
+        """Count a call as in flight, from the choice of this address to the call's end."""
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+
+    async def connected(self, timeout_seconds: float, *, is_last: bool) -> bool:
+        """Whether the channel is connected, waiting for it up to `timeout_seconds`.
+
+        With `is_last` it waits through failed attempts, as there is no better address; else the first failure ends it.
+        A call is made only when this is true. So an engine that restarted while nobody called costs a reconnect and no
+        failed call; and a call that fails although it was made may have run, so that nothing here repeats it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        while (state := self._channel.get_state(try_to_connect=True)) is not _READY:
+            if state is _CLOSED or (state is _BROKEN and not is_last):
+                return False
+            if not await self._leaves(state, deadline - loop.time()):
+                return False
+        return True
+
+    async def _leaves(self, state: grpc.ChannelConnectivity, timeout_seconds: float) -> bool:
+        """Whether the channel's state changes in time; all waiters share one watch."""
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
+        done, _ = await asyncio.wait({self._watch}, timeout=max(timeout_seconds, 0))
+        return bool(done)
+
+    async def ask(self, method: Any, request: Any, timeout_seconds: float) -> Any:
+        """The response to a unary call. Raises the JobFailure that its status means; cancelled on every way out."""
+        call = method(request, timeout=timeout_seconds)
+        try:
+            return await call
+        except grpc.aio.AioRpcError as exc:
+            raise self._failure(exc) from exc
+        except asyncio.CancelledError as exc:
+            if _is_ours_to_obey():
+                raise
+            raise EngineUnavailable("The connection to the engine was closed.") from exc
+        finally:
+            call.cancel()  # a call that is only dropped lives on in the engine
+
+    async def ask_stream(self, method: Any, request: Any, timeout_seconds: float) -> AsyncGenerator[Any, None]:
+        """The responses to one streamed request as they come; fails and cleans up as `ask` does.
+
+        Leave it through `contextlib.aclosing`: an iterator that is only dropped is cleaned up at some later time.
+        """
+        # Without this word Triton puts failures into messages that carry no status code.
+        call = method(timeout=timeout_seconds, metadata=(("triton_grpc_error", "true"),))
+        try:
+            await call.write(request)
+            await call.done_writing()
+            while (response := await call.read()) is not grpc.aio.EOF:
+                yield response
+        except grpc.aio.AioRpcError as exc:
+            raise self._failure(exc) from exc
+        except asyncio.CancelledError as exc:
+            if _is_ours_to_obey():
+                raise
+            raise EngineUnavailable("The connection to the engine was closed.") from exc
+        finally:
+            call.cancel()
+
+    def _failure(self, exc: grpc.aio.AioRpcError) -> JobFailure:
+        failure = failure_of(exc.code(), exc.details())
+        if isinstance(failure, EngineUnavailable):
+            self._resting_until = asyncio.get_running_loop().time() + _REST_SECONDS
+        return failure
+
+    async def close(self) -> None:
+        """Close the channel; calls in flight fail as EngineUnavailable. Twice is legal."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait({self._watch})
+        await self._channel.close()
+
+
+def _is_ours_to_obey() -> bool:
+    """Whether the running task is being cancelled: a channel that closes cancels its calls, which looks the same."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

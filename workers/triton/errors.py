@@ -1,0 +1,116 @@
+"""The one place where a gRPC status becomes a failure of a job.
+
+It owns the table and the wording for the job's owner; it must not decide what happens to the job.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import grpc
+
+from jobs.errors import (
+    EngineFailed,
+    EngineTimeout,
+    EngineUnavailable,
+    JobFailure,
+    ModelNotFound,
+    ModelRejected,
+    OutputTooLarge,
+)
+
+_Status = grpc.StatusCode
+_FULL: Final = _Status.RESOURCE_EXHAUSTED
+
+FAILURES: Final[Mapping[grpc.StatusCode, type[JobFailure]]] = MappingProxyType(
+    {
+        _Status.DEADLINE_EXCEEDED: EngineTimeout,
+        _Status.UNAVAILABLE: EngineUnavailable,
+        _Status.RESOURCE_EXHAUSTED: EngineUnavailable,
+        _Status.INVALID_ARGUMENT: ModelRejected,
+        _Status.FAILED_PRECONDITION: ModelRejected,
+        _Status.OUT_OF_RANGE: ModelRejected,
+        _Status.NOT_FOUND: ModelNotFound,
+        _Status.UNIMPLEMENTED: ModelNotFound,
+    }
+)
+"""What is not listed is the engine's own fault: INTERNAL and UNKNOWN, in which Python models raise, above all.
+
+CANCELLED is not listed either. We hear it only when we did not cancel: a model or a proxy gave up. Counting that as a
+failure bounds the retries; treating it as "not available" would release the job for ever.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exception:
+    """A status that means something else when its text matches."""
+
+    status: grpc.StatusCode
+    text: re.Pattern[str]
+    failure: type[JobFailure]
+    detail: str | None = None
+
+
+_TOO_LARGE_REQUEST: Final = "The request is larger than the engine's link allows."
+_TOO_LARGE_RESPONSE: Final = "The model's answer is larger than the engine's link allows."
+
+# Texts of gRPC's own size checks (prefixed with the side that refused) and of Triton 2.51.
+_EXCEPTIONS: Final = (
+    _Exception(_FULL, re.compile("CLIENT: Received message larger"), OutputTooLarge, _TOO_LARGE_RESPONSE),
+    _Exception(_FULL, re.compile("CLIENT: Sent message larger"), ModelRejected, _TOO_LARGE_REQUEST),
+    _Exception(_FULL, re.compile("Received message larger"), ModelRejected, _TOO_LARGE_REQUEST),
+    _Exception(_FULL, re.compile("Sent message larger"), OutputTooLarge, _TOO_LARGE_RESPONSE),
+    # The `timeout` parameter ran out in the queue of the model's batcher.
+    _Exception(_Status.UNAVAILABLE, re.compile("Request timeout expired"), EngineTimeout),
+    # The repository has the model, but it is being reloaded, or the engine is shutting down.
+    _Exception(_Status.NOT_FOUND, re.compile("has no available versions"), EngineUnavailable),
+)
+
+_FIXED: Final[Mapping[type[JobFailure], str]] = MappingProxyType(
+    {
+        EngineTimeout: "The engine did not answer in time.",
+        EngineUnavailable: "The engine can't be reached, or has no room for the request.",
+    }
+)
+"""For these the status says all; their texts name addresses and sockets."""
+
+MAX_DETAIL_LENGTH: Final = 300
+
+_NOISE: Final = re.compile(
+    r"""\[request\ id:\ [^\]]*\]\s*                                  # ours, and known
+      | \s*NOTE:.*                                                   # advice for the model's author
+      | ^Failed\ to\ process\ the\ request\(s\)\ for\ model\ '[^']*',\ message:\s*
+    """,
+    re.VERBOSE,
+)
+_PATH: Final = re.compile(r"(?:file://)?(?<![\w.])(?:/[\w.@+~-]+){2,}/?|ipv[46]:\S+")
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\U0010ffff]+")
+
+
+def failure_of(status: grpc.StatusCode, text: str | None) -> JobFailure:
+    """The failure that a status and its text mean, with one sentence for the job's owner.
+
+    The sentence holds no file paths, addresses or stack traces; chain the RPC's exception to keep the whole text.
+    """
+    text = text or ""
+    for exception in _EXCEPTIONS:
+        if exception.status is status and exception.text.search(text):
+            failure = exception.failure
+            return failure(exception.detail or _FIXED[failure])
+    failure = FAILURES.get(status, EngineFailed)
+    return failure(_FIXED.get(failure) or sentence(text) or f"The engine answered {status.name}.")
+
+
+def sentence(text: str) -> str:
+    """The first line of an engine's text without what concerns only its operator; empty if nothing is left."""
+    first = text.strip().partition("\n")[0]
+    line = _UNPRINTABLE.sub(" ", _PATH.sub("…", _NOISE.sub("", first))).strip()
+    return line if len(line) <= MAX_DETAIL_LENGTH else line[: MAX_DETAIL_LENGTH - 1] + "…"
+
+
+def stream_failure_of(text: str) -> JobFailure:
+    """The failure that a stream's error message means; unlike a status it has no code, so only the text tells."""
+    status = _Status.NOT_FOUND if text.startswith("Request for unknown model") else _Status.UNKNOWN
+    return failure_of(status, text)
