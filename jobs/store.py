@@ -161,6 +161,13 @@ class Inspection(NamedTuple):
     now_ms: int
 
 
+class Reaped(NamedTuple):
+    """Ids that are queued again after their worker died, and those that failed since it died too often."""
+
+    requeued: list[str]
+    failed: list[str]
+
+
 class Swept(NamedTuple):
     """Ids that the sweeper ended."""
 
@@ -287,16 +294,23 @@ class JobStore:
             for item, word in zip(block, words, strict=True)
         }
 
-    async def reap(self, model: str, limit: int = 100) -> tuple[list[str], list[str]]:
-        """Take back jobs whose lease ran out; returns the ids that are queued again and those that failed."""
+    async def wait_for_work(self, model: str, timeout_seconds: float) -> bool:
+        """Block until the model's doorbell rings; False when it did not ring within the time."""
+        return await self.connection.block_pop([keys.wake_key(model)], timeout_seconds) is not None
+
+    async def reap(self, models: Sequence[str], limit: int = 100) -> dict[str, Reaped]:
+        """Take back the jobs of these models whose lease ran out, in one round trip."""
         error = JobError(
             ErrorCode.WORKER_LOST, f"Its worker died {MAX_REDELIVERIES + 1} times in a row while running this job."
         )
         outcome = Outcome(error=error).encode()
-        (reply,) = await self.connection.run(
-            Call(self._clock_ms(), model, limit, MAX_REDELIVERIES, outcome, script="reap")
+        replies = await self.connection.run(
+            *(Call(self._clock_ms(), model, limit, MAX_REDELIVERIES, outcome, script="reap") for model in models)
         )
-        return _ids(reply[0]), _ids(reply[1])
+        return {
+            model: Reaped(_ids(requeued), _ids(failed))
+            for model, (requeued, failed) in zip(models, replies, strict=True)
+        }
 
     async def expire(self, job_ids: Sequence[str] = (), limit: int = 100, look_again_ms: int = 5_000) -> Swept:
         """End jobs that waited too long or that nobody holds; of these ids, or of all whose time has come."""

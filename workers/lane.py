@@ -1,0 +1,171 @@
+"""One model's path through a worker: claim what is ready while a credit is free, and hand it to the batch runner.
+
+Lanes share nothing but the byte budget and the threads, so a slow or dead model never delays another.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Final
+
+from jobs.connection import StoreError, StoreUnavailable
+from jobs.errors import JobFailure
+from jobs.registry import LaneBeat, LaneState
+from jobs.spec import ModelSpec
+from jobs.store import Claim, Claimed, Release
+from workers.batch import BatchRunner
+from workers.persist import persist, shielded
+from workers.sizer import BatchSizer
+from workers.tools import Tools
+from workers.watch import EngineWatch
+
+_BELL_SECONDS: Final = 1.0
+_SHORTEST_BELL_SECONDS: Final = 0.01
+_BUDGET_LOOK_SECONDS: Final = 0.25
+_PROBE_TIMEOUT_SECONDS: Final = 2.0
+_STORE_PAUSE_SECONDS: Final = 0.25
+_OVERLAP_BELOW_SECONDS: Final = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Lane:
+    """Claims, and runs batches in the background, until `quiet`; `stop` sees the running ones out."""
+
+    def __init__(self, tools: Tools, spec: ModelSpec) -> None:
+        self._tools = tools
+        self.spec = spec
+        target_seconds = tools.settings.target_latency_ms / 1000
+        self._sizer = BatchSizer(spec.max_batch_size, target_seconds)
+        self._slots = asyncio.Semaphore(max(1, spec.instances) + 1)
+        self._watch = EngineWatch(self._sizer, tools.settings.reload_grace_seconds, time.monotonic())
+        self._batches: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._is_quiet = False
+
+    @property
+    def credits(self) -> int:
+        """How many batches may be in flight: one for each instance, and one more that is prepared meanwhile.
+
+        Where calls are slow the extra one gains nothing, and its jobs would spend their timeout in the engine's queue.
+        """
+        overlap = 1 if self._sizer.mean_call_seconds() < _OVERLAP_BELOW_SECONDS else 0
+        return max(1, self.spec.instances) + overlap
+
+    def beat(self) -> LaneBeat:
+        """What to tell the world."""
+        state = LaneState.ENGINE if self._watch.breaker.is_open else LaneState.READY
+        return LaneBeat(state, len(self._batches), self.credits, self._sizer.settled)
+
+    def adopt(self, spec: ModelSpec) -> None:
+        """The engine describes the model anew: later batches follow it."""
+        if spec.max_batch_size != self.spec.max_batch_size:
+            self._sizer = BatchSizer(spec.max_batch_size, self._tools.settings.target_latency_ms / 1000)
+            self._watch.sizer = self._sizer
+        self.spec = spec
+
+    async def run(self) -> None:
+        """Work until `quiet`."""
+        while not self._is_quiet:
+            try:
+                await self.run_once()
+            except StoreError as exc:
+                level = logging.DEBUG if isinstance(exc, StoreUnavailable) else logging.ERROR
+                log.log(level, "lane %s can't claim: %s", self.spec.name, exc)
+                await asyncio.sleep(_STORE_PAUSE_SECONDS * (1 + self._tools.rng.random()))
+
+    async def run_once(self) -> None:
+        """One round: wait for a credit, for the engine and for work, and start at most one batch."""
+        if len(self._batches) >= self.credits or self._tools.budget.is_spent:
+            await self._one_freed()
+        elif self._watch.breaker.is_open:
+            await self._probe()
+        else:
+            size = self._sizer.next_size()
+            claim = await self._claim(size)
+            if claim.jobs:
+                await self._start(claim.jobs, size)
+            if len(claim.jobs) < size:
+                await self._wait_for_bell(claim)
+
+    def quiet(self) -> None:
+        """Take no more work. Legal twice."""
+        self._is_quiet = True
+        self._freed.set()
+
+    async def stop(self, deadline: float) -> None:
+        """See running batches out until `deadline` (monotonic seconds), then give their jobs back. Legal twice."""
+        self.quiet()
+        running = set(self._batches)
+        if running:
+            _, late = await asyncio.wait(running, timeout=max(0.0, deadline - time.monotonic()))
+            for batch in late:
+                batch.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _claim(self, size: int) -> Claim:
+        return await self._tools.store.claim(
+            self.spec.name,
+            size,
+            worker=self._tools.worker_id,
+            lease_ms=self._tools.lease_ms,
+            is_idle=not self._batches,
+        )
+
+    async def _start(self, jobs: list[Claimed], size: int) -> None:
+        """Run the jobs that the byte budget admits as a batch in the background; give the others back."""
+        admitted, rest = self._tools.budget.admit(jobs)
+        if admitted:
+            runner = BatchRunner(self._tools, self.spec, self._watch, self._slots)
+            batch = asyncio.create_task(runner.run(admitted, size), name=f"batch-{self.spec.name}")
+            self._batches.add(batch)
+            batch.add_done_callback(lambda done: self._ended(done, admitted))
+        if rest:
+            log.info("lane %s gives %d jobs back: INFERQ_INFLIGHT_BYTES is used up", self.spec.name, len(rest))
+            releases = [Release(job.lease) for job in rest]
+            await shielded(persist(lambda: self._tools.store.settle(releases)))
+            await self._one_freed()
+
+    def _ended(self, batch: asyncio.Task[None], jobs: list[Claimed]) -> None:
+        self._batches.discard(batch)
+        self._tools.budget.free(jobs)
+        self._freed.set()
+        if not batch.cancelled() and batch.exception() is not None:
+            log.error("a batch of %s could not be settled", self.spec.name, exc_info=batch.exception())
+
+    async def _one_freed(self) -> None:
+        """Wait until one of this lane's batches ends; look again now and then, since others share the byte budget."""
+        self._freed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BUDGET_LOOK_SECONDS):
+                await self._freed.wait()
+
+    async def _wait_for_bell(self, claim: Claim) -> None:
+        """Wait until a job is submitted or a scheduled one becomes due, but not for ever: a bell can get lost."""
+        wait_seconds = _BELL_SECONDS
+        if claim.next_due_ms:
+            wait_seconds = min(wait_seconds, max(_SHORTEST_BELL_SECONDS, (claim.next_due_ms - claim.now_ms) / 1000))
+        if not self._is_quiet:
+            await self._tools.store.wait_for_work(self.spec.name, wait_seconds)
+
+    async def _probe(self) -> None:
+        """Ask the engine whether it serves the model again, when the breaker says that it is time."""
+        wait_seconds = self._watch.breaker.seconds_to_probe(time.monotonic())
+        if wait_seconds > 0:
+            await asyncio.sleep(min(wait_seconds, _BELL_SECONDS))
+            return
+        try:
+            is_serving = await self._tools.engine.is_model_ready(self.spec.name, "", _PROBE_TIMEOUT_SECONDS)
+        except JobFailure:
+            self._watch.breaker.trip(time.monotonic())
+            return
+        now = time.monotonic()
+        if is_serving:
+            log.info("the engine serves %s again", self.spec.name)
+            self._watch.serving(now)
+            self._tools.changed.set()
+        elif self._watch.is_in_grace(now):
+            self._watch.breaker.trip(now)
+        else:
+            self._watch.breaker.close()  # the engine answers and the model is gone: let its jobs fail as not found

@@ -1,0 +1,79 @@
+"""Which models the engine serves, kept known to the world, with a lane for each.
+
+It owns the lanes' births; it must not claim or settle jobs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from jobs.connection import StoreError
+from jobs.errors import JobFailure
+from jobs.registry import Registry
+from jobs.spec import ModelSpec
+from workers.lane import Lane
+from workers.tools import Tools
+
+_ENGINE_TIMEOUT_SECONDS: Final = 5.0
+_RETRY_SECONDS: Final = 0.5
+
+log = logging.getLogger(__name__)
+
+
+class Serving:
+    """Reads the engine's models every few seconds, publishes what is new, and starts lanes for new models."""
+
+    def __init__(self, tools: Tools, registry: Registry, start_lane: Callable[[Lane], None]) -> None:
+        self._tools = tools
+        self._registry = registry
+        self._start_lane = start_lane
+        self._published: dict[str, ModelSpec] = {}
+        self.lanes: dict[str, Lane] = {}
+
+    async def run(self) -> None:
+        """Look again for ever; soon after a failure, at leisure otherwise."""
+        has_failed = False
+        while True:
+            try:
+                await self.run_once()
+                if has_failed:
+                    log.info("the engine answers again")
+                has_failed = False
+            except (JobFailure, StoreError) as exc:
+                log.log(logging.DEBUG if has_failed else logging.WARNING, "can't register models: %s", exc)
+                has_failed = True
+            pause_seconds = _RETRY_SECONDS if has_failed else self._tools.settings.registry_seconds
+            await asyncio.sleep(pause_seconds * (0.9 + 0.2 * self._tools.rng.random()))
+
+    async def run_once(self) -> None:
+        """Describe every ready model of the engine; publish those that changed.
+
+        Raises JobFailure when the engine does not answer, and StoreError when Redis does not.
+        """
+        index = await self._tools.engine.index(_ENGINE_TIMEOUT_SECONDS)
+        wanted = self._tools.settings.models
+        names = sorted({entry.name for entry in index if entry.is_ready and (not wanted or entry.name in wanted)})
+        specs = [spec for name in names if (spec := await self._describe(name)) is not None]
+        changed = [spec for spec in specs if self._published.get(spec.name) != spec]
+        await self._registry.publish_models(changed)
+        for spec in changed:
+            self._published[spec.name] = spec
+            self._adopt(spec)
+
+    async def _describe(self, name: str) -> ModelSpec | None:
+        try:
+            return await self._tools.engine.describe(name, "", _ENGINE_TIMEOUT_SECONDS)
+        except JobFailure as failure:  # unloaded since the index was read, or broken: its neighbours still count
+            log.warning("model %s can't be described: %s", name, failure)
+            return None
+
+    def _adopt(self, spec: ModelSpec) -> None:
+        for note in (*spec.notes, *([spec.refusal] if spec.refusal else [])):
+            log.warning("model %s: %s", spec.name, note)
+        if (lane := self.lanes.get(spec.name)) is not None:
+            lane.adopt(spec)
+        else:
+            lane = self.lanes[spec.name] = Lane(self._tools, spec)
+            log.info("serving model %s", spec.name)
+            self._start_lane(lane)

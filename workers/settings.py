@@ -1,0 +1,45 @@
+"""Settings of an inference worker, read once at start.
+
+It owns their names, defaults and dangers; nothing else in the package reads the environment.
+"""
+
+import os
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+from jobs.settings import Seconds, StoreSettings
+
+_MIB = 1 << 20
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+class WorkerSettings(StoreSettings):
+    """How a worker reaches the engine, how much it holds at once, and how it leaves."""
+
+    engine: Annotated[tuple[str, ...], NoDecode] = Field(
+        ("127.0.0.1:8001",), min_length=1, description="gRPC addresses of the engine: host:port, separated by commas"
+    )
+    engine_message_bytes: int = Field(1024 * _MIB, ge=_MIB, le=(1 << 31) - 1, description="largest gRPC message")
+    engine_keepalive_seconds: float = Field(
+        0.0, ge=0, description="interval of gRPC pings; 0 = only what a stock Triton accepts (300)"
+    )
+    models: Annotated[tuple[str, ...], NoDecode] = Field((), description="models to serve, by commas; all if empty")
+    registry_seconds: Seconds = Field(5.0, description="how often the engine is asked for its models")
+    reload_grace_seconds: float = Field(20.0, ge=0, description="how long a model may be gone before its jobs fail")
+    lease_seconds: float = Field(12.0, ge=1, le=60, description="a worker that is silent for so long loses its jobs")
+    drain_seconds: float = Field(30.0, ge=0, description="how long running batches may take to end after SIGTERM")
+    prepare_threads: int = Field(default_factory=_cores, ge=1, le=256, description="threads that decode uploads")
+    max_pixels: int = Field(100_000_000, ge=1, description="largest picture that is decoded, in pixels")
+    inflight_bytes: int = Field(256 * _MIB, ge=_MIB, description="request payloads that a worker holds at once")
+    max_output_bytes: int = Field(256 * _MIB, ge=1024, le=512 * _MIB, description="largest result of one job")
+    target_latency_ms: float = Field(0.0, ge=0, description="longest engine call that batching may cause; 0 = any")
+
+    @field_validator("engine", "models", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
