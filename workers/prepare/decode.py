@@ -1,0 +1,177 @@
+"""Opens an uploaded picture and reads its pixels, no more of them than needed and none above the cap.
+
+It owns the decoders and turns whatever they raise into InvalidImage; it must not resize or reorder anything.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final, Protocol
+
+import numpy as np
+import simplejpeg
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, jpeg_segments, probe
+from workers.prepare.flatten import flatten
+from workers.prepare.geometry import Size
+from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_jpeg
+
+# Our own cap, which a setting can raise or lower, comes before every decoder; Pillow's fixed one would only add
+# a warning below it and a second refusal above.
+Image.MAX_IMAGE_PIXELS = None
+# Pictures are decoded side by side on all cores; a decoder with threads of its own would only get in their way.
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+
+Array = np.ndarray[Any, Any]
+
+# The classes are called directly: Image.open would also try every other format that Pillow knows.
+_PLUGINS: Final[dict[ImageFormat, type[ImageFile.ImageFile]]] = {
+    ImageFormat.PNG: PngImagePlugin.PngImageFile,
+    ImageFormat.WEBP: WebPImagePlugin.WebPImageFile,
+    ImageFormat.GIF: GifImagePlugin.GifImageFile,
+    ImageFormat.BMP: BmpImagePlugin.BmpImageFile,
+    ImageFormat.TIFF: TiffImagePlugin.TiffImageFile,
+    ImageFormat.AVIF: AvifImagePlugin.AvifImageFile,
+}
+_JPEG_SHRINKS: Final = (8, 4, 2, 1)
+_JPEG_DAMAGES: Final = ("premature end", "bad huffman", "bad arithmetic", "found marker")
+
+
+class Picture(Protocol):
+    """An opened upload: its first frame, as stored."""
+
+    size: Size
+    turn: Turn
+
+    def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
+        """Pixels [height, width, 1 or 3] in 8 bits and how many times smaller than `size` they are, rounded up.
+
+        The factor is at most `max_shrink`. One channel where gray is asked for or the picture has no colour; else RGB.
+        Raises InvalidImage where the pixels are damaged or not all there.
+        """
+        ...
+
+
+def open_picture(upload: bytes | memoryview, max_pixels: int) -> Picture:
+    """The picture in an upload; raises InvalidImage if there is none or it has more than `max_pixels` pixels."""
+    view = memoryview(upload).cast("B")
+    header = probe(view, max_pixels)
+    if header.format is ImageFormat.JPEG:
+        return _Jpeg(view, header)
+    return _Raster(view, header.format, max_pixels)
+
+
+class _Jpeg:
+    """A JPEG, decoded by libjpeg-turbo at 1/1, 1/2, 1/4 or 1/8 of its size."""
+
+    def __init__(self, view: memoryview, header: ImageHeader) -> None:
+        self.size = Size(header.width, header.height)
+        self.turn = turn_of_jpeg(view)
+        self._view = view
+
+    def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
+        shrink = next(factor for factor in _JPEG_SHRINKS if factor <= max_shrink)
+        try:
+            pixels = self._read_strictly(shrink, is_gray)
+        except ValueError as exc:
+            # A cut or garbled file makes libjpeg paint the rest grey and warn; other warnings are harmless.
+            if any(damage in str(exc).lower() for damage in _JPEG_DAMAGES):
+                raise InvalidImage(f"the JPEG is damaged: {exc}") from exc
+            pixels = None
+        if pixels is None:
+            pixels = self._read_by_pillow(shrink, is_gray)
+        return pixels, shrink
+
+    def _read_strictly(self, shrink: int, is_gray: bool) -> Array | None:
+        """The pixels, or None for four inks, which libjpeg doesn't turn into colours."""
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(self._view)
+        if (width, height) != self.size:
+            raise InvalidImage(f"the JPEG contradicts itself: {self.size.width}x{self.size.height}, {width}x{height}")
+        if colors in ("CMYK", "YCCK"):
+            return None
+        pixels: Array = simplejpeg.decode_jpeg(
+            self._view,
+            "GRAY" if is_gray or colors == "Gray" else "RGB",
+            min_height=-(-height // shrink),
+            min_width=-(-width // shrink),
+        )
+        return pixels
+
+    def _read_by_pillow(self, shrink: int, is_gray: bool) -> Array:
+        with _translated(ImageFormat.JPEG), JpegImagePlugin.JpegImageFile(BytesIO(self._without_metadata())) as image:
+            if image.size != self.size:
+                raise InvalidImage(f"the JPEG contradicts itself: {self.size}, {image.size}")
+            if shrink > 1:
+                image.draft(None, (self.size.width // shrink, self.size.height // shrink))
+            image.load()
+            return flatten(image, 1, is_gray)
+
+    def _without_metadata(self) -> bytes:
+        """The file without EXIF and comments, which we read ourselves and which make Pillow warn where damaged."""
+        kept = [self._view[:2]]
+        end = 2
+        for segment in jpeg_segments(self._view):
+            if segment.marker not in (0xE1, 0xE2, 0xED, 0xFE):
+                kept.append(self._view[segment.start : segment.end])
+            end = segment.end
+        return b"".join((*kept, self._view[end:]))
+
+
+class _Raster:
+    """Any other format, decoded whole by Pillow when it is opened."""
+
+    def __init__(self, view: memoryview, kind: ImageFormat, max_pixels: int) -> None:
+        with _translated(kind):
+            image = _plugin(kind)(BytesIO(view))
+            check_pixels(*image.size, max_pixels)
+            image.load()
+            self.size = Size(*image.size)
+            self.turn = UPRIGHT if kind is ImageFormat.TIFF else turn_of(*_metadata(image))  # Pillow turns TIFFs
+        self._image, self._kind = image, kind
+
+    def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
+        with _translated(self._kind), self._image as image:
+            return flatten(image, max_shrink, is_gray), max_shrink
+
+
+def _plugin(kind: ImageFormat) -> type[ImageFile.ImageFile]:
+    if kind is not ImageFormat.HEIC:
+        return _PLUGINS[kind]
+    heif = import_module("pillow_heif")
+    heif.options.DECODE_THREADS = 1
+    plugin: type[ImageFile.ImageFile] = import_module("pillow_heif.as_plugin").HeifImageFile
+    return plugin
+
+
+def _metadata(image: ImageFile.ImageFile) -> tuple[bytes, bytes]:
+    """The raw EXIF and XMP data."""
+    xmp = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp") or b""
+    exif = image.info.get("exif") or b""
+    return bytes(exif), xmp.encode() if isinstance(xmp, str) else bytes(xmp)
+
+
+@contextmanager
+def _translated(kind: ImageFormat) -> Iterator[None]:
+    """Whatever a decoder raises becomes InvalidImage.
+
+    Decoders meet hostile bytes in code that expects good ones: besides OSError they raise SyntaxError, KeyError,
+    struct.error, MemoryError for absurd sizes and more. So everything is caught, here and nowhere else.
+    """
+    try:
+        yield
+    except InvalidImage:
+        raise
+    except Exception as exc:
+        raise InvalidImage(f"the {kind} can't be decoded: {str(exc) or type(exc).__name__}") from exc
