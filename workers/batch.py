@@ -19,7 +19,9 @@ from workers.collate import Batch, Share, collate, split, to_call
 from workers.items import Item, make_item, needs_preparation
 from workers.persist import persist, shielded
 from workers.policy import after_failure
+from workers.stream import merge
 from workers.tools import Tools
+from workers.triton.messages import InferCall, InferReply
 from workers.watch import EngineWatch
 
 INLINE_BYTES = 2048
@@ -125,7 +127,7 @@ class BatchRunner:
         async with self._slots:
             sent = time.monotonic()
             call = to_call(batch, self._spec, batch_id)
-            task = asyncio.ensure_future(self._tools.engine.infer(call, timeout_seconds))
+            task = asyncio.ensure_future(self._send(call, timeout_seconds))
             with self._tools.flights.calling(leases, task):
                 try:
                     reply = await task
@@ -138,6 +140,11 @@ class BatchRunner:
         shares = split(reply.outputs, batch, self._spec)
         self._watch.answered(batch.rows, sent, ended)
         return _Answer(shares, reply.model_version, batch_id, sent, ended)
+
+    async def _send(self, call: InferCall, timeout_seconds: float) -> InferReply:
+        if self._spec.decoupled:
+            return merge(await self._tools.engine.infer_stream(call, timeout_seconds), self._spec)
+        return await self._tools.engine.infer(call, timeout_seconds)
 
     def _succeed(self, item: Item, share: Share, answer: _Answer, batch_size: int) -> Settlement:
         most = self._tools.settings.max_output_bytes

@@ -36,8 +36,8 @@ def collate(items: Sequence[Item], spec: ModelSpec, max_rows: int) -> list[Batch
     """Batches of at most `max_rows` rows in the items' order.
 
     Only items that agree in version, names, datatypes, item shapes, outputs, parameters and timeout share a call. One
-    item's rows stay together; a model without batch dimension gets one item a call, and so does a job that has failed
-    before, so that it can't fail others.
+    item's rows stay together. A model without batch dimension or with streamed answers gets one item a call, and so
+    does a job that has failed before, so that it can't fail others.
     """
     open_batches: dict[Hashable, list[Item]] = {}
     batches: list[list[Item]] = []
@@ -53,7 +53,7 @@ def collate(items: Sequence[Item], spec: ModelSpec, max_rows: int) -> list[Batch
 
 def _key(item: Item, spec: ModelSpec) -> Hashable:
     request = item.job.request
-    alone = spec.max_batch_size == 0 or item.job.failures > 0
+    alone = spec.max_batch_size == 0 or spec.decoupled or item.job.failures > 0
     return (
         item.job.lease if alone else None,
         request.model_version,
@@ -109,7 +109,8 @@ class Share:
 def split(outputs: Sequence[Tensor], batch: Batch, spec: ModelSpec) -> list[Share]:
     """Each item's share of the answer, in the batch's order.
 
-    An item that was sent without a batch dimension gets its outputs back without one.
+    An item that was sent without a batch dimension gets its outputs back without one. Streamed answers have been
+    merged along their first dimension and belong to the one item as they are.
     Raises EngineFailed when an output's first dimension is not the number of rows that were sent.
     """
     classified = {output.name for output in batch.items[0].job.request.outputs if output.classes > 0}
@@ -133,7 +134,7 @@ def split(outputs: Sequence[Tensor], batch: Batch, spec: ModelSpec) -> list[Shar
 
 def _slices(tensor: Tensor, batch: Batch, spec: ModelSpec) -> Iterator[Tensor]:
     """One tensor of the answer, cut into the items' rows."""
-    if spec.max_batch_size == 0:
+    if spec.max_batch_size == 0 or spec.decoupled:
         yield tensor
         return
     if not tensor.shape or tensor.shape[0] != batch.rows:

@@ -10,7 +10,6 @@ import time
 from typing import Final
 
 from jobs.connection import StoreError, StoreUnavailable
-from jobs.errors import JobFailure
 from jobs.registry import LaneBeat, LaneState
 from jobs.spec import ModelSpec
 from jobs.store import Claim, Claimed, Release
@@ -155,17 +154,12 @@ class Lane:
         if wait_seconds > 0:
             await asyncio.sleep(min(wait_seconds, _BELL_SECONDS))
             return
-        try:
-            is_serving = await self._tools.engine.is_model_ready(self.spec.name, "", _PROBE_TIMEOUT_SECONDS)
-        except JobFailure:
-            self._watch.breaker.trip(time.monotonic())
-            return
-        now = time.monotonic()
-        if is_serving:
-            log.info("the engine serves %s again", self.spec.name)
-            self._watch.serving(now)
+        engine, name = self._tools.engine, self.spec.name
+        if await engine.is_model_ready(name, "", _PROBE_TIMEOUT_SECONDS):
+            log.info("the engine serves %s again", name)
+            self._watch.serving(time.monotonic())
             self._tools.changed.set()
-        elif self._watch.is_in_grace(now):
-            self._watch.breaker.trip(now)
+        elif self._watch.is_in_grace(time.monotonic()) or not await engine.is_ready(_PROBE_TIMEOUT_SECONDS):
+            self._watch.breaker.trip(time.monotonic())
         else:
             self._watch.breaker.close()  # the engine answers and the model is gone: let its jobs fail as not found

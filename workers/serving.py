@@ -60,6 +60,8 @@ class Serving:
         for spec in changed:
             self._published[spec.name] = spec
             self._adopt(spec)
+        if changed:
+            self._tools.changed.set()
 
     async def _describe(self, name: str) -> ModelSpec | None:
         try:
