@@ -1,7 +1,6 @@
 # Everything a person or CI does here has a name; `make help` lists them.
-# PYTHON is the interpreter that the environments are made with, ARGS goes to pytest.
+# PYTHON is the interpreter that the environments are made with, ARGS goes to pytest or to `inferq up`.
 
-PYTHON ?= python3
 ARGS ?=
 
 VENV := .venv
@@ -10,7 +9,13 @@ BIN := $(VENV)/bin
 BUILD := build
 UV_VERSION := 0.13.9
 
-# The stamp's name holds the Python version, so that another PYTHON makes the environments anew.
+# An environment that is there stays with its own interpreter, until PYTHON names another one.
+ifndef PYTHON
+PYTHON := $(shell made_with=$$(sed -n 's/^executable = //p' $(VENV)/pyvenv.cfg 2>/dev/null); \
+	test -x "$$made_with" && echo "$$made_with" || echo python3)
+endif
+
+# The stamp's name holds the Python version, so that another version makes the environments anew.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo none)
 TOOLS_READY := $(VENV)/.ready-$(PYTHON_VERSION)
 PRODUCT_READY := $(VENV)/.product-$(PYTHON_VERSION)
@@ -103,8 +108,13 @@ help: ## Print this list
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+define check_python
+command -v $(PYTHON) >/dev/null || { echo "inferq needs Python 3.11, 3.12 or 3.13, and $(PYTHON) isn't here" >&2; exit 1; }
+$(PYTHON) tools/check_python.py
+endef
+
 $(TOOLS_READY): requirements/build.lock requirements/dev.lock
-	@$(PYTHON) tools/check_python.py
+	@$(check_python)
 	@echo "Setting up $(VENV) with Python $(PYTHON_VERSION): the product and its tools, about a minute …"
 	@rm -rf $(VENV)
 	@$(PYTHON) -m venv $(VENV)
@@ -116,7 +126,7 @@ $(PRODUCT_READY): $(TOOLS_READY) pyproject.toml
 	@touch $@
 
 $(STACK_READY): deploy/embedded/requirements.lock
-	@$(PYTHON) tools/check_python.py
+	@$(check_python)
 	@echo "Setting up $(STACK) with Python $(PYTHON_VERSION): Triton, ONNX Runtime and Valkey, about a minute (160 MB) …"
 	@rm -rf $(STACK)
 	@$(PYTHON) -m venv $(STACK)
