@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packaging.markers import default_environment
@@ -56,11 +56,12 @@ def requirements_of(lines: Iterable[str]) -> list[Requirement]:
     return [Requirement(line) for line in stripped if line and not line.startswith("#")]
 
 
-def unmet(wanted: Iterable[Requirement], lock: Path) -> Iterator[str]:
+def unmet(wanted: Sequence[Requirement], lock: Path) -> Iterator[str]:
     """What `lock` lacks, on each supported Python: a pin in range for every requirement, and a hash for every pin."""
     text = (ROOT / lock).read_text()
     if re.search(r"^\s*-(?!-hash)|://", text, re.MULTILINE):
         yield f"{lock}: holds an option or an address; pins and hashes are all it may hold"
+        return
     for entry in entries(text):
         if "--hash=sha256:" not in entry:
             yield f"{lock}: {entry.split()[0]} has no hash"
