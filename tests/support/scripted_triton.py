@@ -17,6 +17,8 @@ be a function from request to response. A stream answers `times:N` with N respon
 with one and then the word.
 """
 
+from __future__ import annotations
+
 import asyncio
 import math
 from collections import defaultdict, deque
@@ -42,6 +44,9 @@ __all__ = ["ScriptedModel", "ScriptedTriton", "SeenCall", "scripted_model"]
 
 SERVICE: Final = "inference.GRPCInferenceService"
 _GIB: Final = 1 << 30
+
+_KEPT_INPUT_BYTES: Final = 65536
+"""Inputs of larger requests are forgotten once answered, so that a test may send thousands of them."""
 
 
 @dataclass(frozen=True)
@@ -230,8 +235,11 @@ class ScriptedTriton:
         script, seen = await self._arrived(request, context)
         try:
             return await self._answer(script, _next(script), seen, context)
+        except asyncio.CancelledError:
+            self._cut()
+            raise
         finally:
-            await self._ended(context)
+            await self._ended(seen)
 
     async def _stream_infer(
         self, requests: AsyncIterator[pb.ModelInferRequest], context: Any
@@ -252,8 +260,11 @@ class ScriptedTriton:
                 last = pb.ModelInferResponse(model_name=request.model_name, id=request.id)
                 last.parameters["triton_final_response"].bool_param = True
                 yield pb.ModelStreamInferResponse(infer_response=last)
+            except asyncio.CancelledError:
+                self._cut()
+                raise
             finally:
-                await self._ended(context)
+                await self._ended(seen)
 
     async def _stream_answer(
         self, script: _Script, word: Word, seen: SeenCall, context: Any
@@ -279,9 +290,14 @@ class ScriptedTriton:
         await self._notify()
         return script, seen
 
-    async def _ended(self, context: Any) -> None:
+    def _cut(self) -> None:
+        """Count a call that the client gave up, as against those that `stop` cuts."""
+        self.cancellations += self._server is not None
+
+    async def _ended(self, seen: SeenCall) -> None:
         self.in_flight -= 1
-        self.cancellations += context.cancelled()
+        if sum(map(len, seen.request.raw_input_contents)) > _KEPT_INPUT_BYTES:
+            del seen.request.raw_input_contents[:]
         await asyncio.shield(self._notify())
 
     async def _script(self, name: str, context: Any) -> _Script:

@@ -5,8 +5,7 @@ It must not know jobs, batches or retries: whoever calls decides what a failure 
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from jobs.errors import EngineUnavailable, JobFailure, ModelRejected, OutputTooLarge
@@ -78,22 +77,23 @@ class TritonClient:
         """
         request = self._request(call, timeout_seconds, is_stream=True)
         replies: list[InferReply] = []
-        size = 0
-        async with (
-            self._engaged(deadline := _deadline(timeout_seconds)) as endpoint,
-            aclosing(endpoint.ask_stream(endpoint.model_stream_infer, request, _left(deadline))) as responses,
-        ):
-            async for response in responses:
-                if response.error_message:
-                    raise stream_failure_of(response.error_message)
-                size += response.ByteSize()
-                if size > self._options.message_bytes:
-                    raise OutputTooLarge("The model's answers are together larger than the engine's link allows.")
-                reply, is_final = decode.stream_reply(response.infer_response)
-                if reply is not None:
-                    replies.append(reply)
-                if is_final:
-                    break
+        room = self._options.message_bytes
+
+        def take(response: pb.ModelStreamInferResponse) -> bool:
+            nonlocal room
+            if response.error_message:
+                raise stream_failure_of(response.error_message)
+            room -= response.ByteSize()
+            if room < 0:
+                raise OutputTooLarge("The model's answers are together larger than the engine's link allows.")
+            reply, is_final = decode.stream_reply(response.infer_response)
+            replies.extend([reply] if reply else [])
+            return is_final
+
+        await self._with_best(
+            lambda endpoint, left: endpoint.ask_stream(endpoint.model_stream_infer, request, left, take),
+            timeout_seconds,
+        )
         return replies
 
     def _request(self, call: InferCall, timeout_seconds: float, *, is_stream: bool = False) -> bytes:
@@ -150,9 +150,25 @@ class TritonClient:
         return any(not isinstance(result, JobFailure) and getattr(result, field) for result in results)
 
     async def _ask(self, method: _Method, request: object, timeout_seconds: float) -> Any:
-        """The response of the best address."""
-        async with self._engaged(deadline := _deadline(timeout_seconds)) as endpoint:
-            return await endpoint.ask(method(endpoint), request, _left(deadline))
+        """The best address's response."""
+        return await self._with_best(
+            lambda endpoint, left: endpoint.ask(method(endpoint), request, left), timeout_seconds
+        )
+
+    async def _with_best(self, ask: Callable[[Endpoint, float], Awaitable[Any]], timeout_seconds: float) -> Any:
+        """What `ask` gives for the best connected address and the seconds left.
+
+        Raises EngineUnavailable where none can be reached.
+        """
+        deadline = _deadline(timeout_seconds)
+        candidates = sorted(self._opened(), key=lambda each: (each.is_doubtful(), each.in_flight, each.last_used))
+        for endpoint in candidates:
+            self._picks += 1
+            endpoint.last_used = self._picks
+            with endpoint.engaged():
+                if await endpoint.connected(self._patience(deadline), is_last=endpoint is candidates[-1]):
+                    return await ask(endpoint, _left(deadline))
+        raise _unreachable()
 
     async def _ask_all(self, method: _Method, request: object, timeout_seconds: float) -> list[Any]:
         """Each address's response, or the JobFailure that it raised."""
@@ -168,19 +184,6 @@ class TritonClient:
                 return failure
 
         return await asyncio.gather(*(ask(endpoint) for endpoint in self._opened()))
-
-    @asynccontextmanager
-    async def _engaged(self, deadline: float) -> AsyncIterator[Endpoint]:
-        """The best address, connected, with one more call in flight. Raises EngineUnavailable where there is none."""
-        candidates = sorted(self._opened(), key=lambda each: (each.is_doubtful(), each.in_flight, each.last_used))
-        for endpoint in candidates:
-            self._picks += 1
-            endpoint.last_used = self._picks
-            with endpoint.engaged():
-                if await endpoint.connected(self._patience(deadline), is_last=endpoint is candidates[-1]):
-                    yield endpoint
-                    return
-        raise _unreachable()
 
     def _opened(self) -> tuple[Endpoint, ...]:
         if not self._endpoints:

@@ -4,7 +4,7 @@ It must not know what the calls mean, nor that there are other addresses.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -23,7 +23,6 @@ _REST_SECONDS: Final = 1.0
 
 _READY: Final = grpc.ChannelConnectivity.READY
 _BROKEN: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-_CLOSED: Final = grpc.ChannelConnectivity.SHUTDOWN
 
 
 class Endpoint:
@@ -37,6 +36,7 @@ class Endpoint:
         self.in_flight = 0
         self.last_used = 0
         self._resting_until = 0.0
+        self._is_closed = False
         self._watch: asyncio.Task[None] | None = None
         self._channel = open_channel(address, options)
         self.stub: Any = inference_pb2_grpc.GRPCInferenceServiceStub(self._channel)  # type: ignore[no-untyped-call]
@@ -68,9 +68,9 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         while (state := self._channel.get_state(try_to_connect=True)) is not _READY:
-            if state is _CLOSED or (state is _BROKEN and not is_last):
+            if state is _BROKEN and not is_last:
                 return False
-            if not await self._leaves(state, deadline - loop.time()):
+            if not await self._leaves(state, deadline - loop.time()) or self._is_closed:
                 return False
         return True
 
@@ -84,37 +84,39 @@ class Endpoint:
     async def ask(self, method: Any, request: Any, timeout_seconds: float) -> Any:
         """The response to a unary call. Raises the JobFailure that its status means; cancelled on every way out."""
         call = method(request, timeout=timeout_seconds)
-        try:
+        with self._over(call):
             return await call
-        except grpc.aio.AioRpcError as exc:
-            raise self._failure(exc) from exc
-        except asyncio.CancelledError as exc:
-            if _is_ours_to_obey():
-                raise
-            raise EngineUnavailable("The connection to the engine was closed.") from exc
-        finally:
-            call.cancel()  # a call that is only dropped lives on in the engine
 
-    async def ask_stream(self, method: Any, request: Any, timeout_seconds: float) -> AsyncGenerator[Any, None]:
-        """The responses to one streamed request as they come; fails and cleans up as `ask` does.
+    async def ask_stream(self, method: Any, request: Any, timeout_seconds: float, take: Callable[[Any], bool]) -> None:
+        """Give each response to one streamed request to `take`, until that says that it was the last, or none is left.
 
-        Leave it through `contextlib.aclosing`: an iterator that is only dropped is cleaned up at some later time.
+        Fails and cleans up as `ask` does, also when `take` raises. (A generator would be nicer to read, but one that is
+        left while it waits is not closed before it is collected.)
         """
         # Without this word Triton puts failures into messages that carry no status code.
         call = method(timeout=timeout_seconds, metadata=(("triton_grpc_error", "true"),))
-        try:
+        with self._over(call):
             await call.write(request)
             await call.done_writing()
             while (response := await call.read()) is not grpc.aio.EOF:
-                yield response
+                if take(response):
+                    return
+
+    @contextmanager
+    def _over(self, call: Any) -> Iterator[None]:
+        """See a call to its end: translate its failure, and cancel it whatever happened."""
+        try:
+            yield
         except grpc.aio.AioRpcError as exc:
             raise self._failure(exc) from exc
         except asyncio.CancelledError as exc:
-            if _is_ours_to_obey():
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
                 raise
+            # Nobody cancels this task: a channel that is being closed cancels its calls, which looks the same.
             raise EngineUnavailable("The connection to the engine was closed.") from exc
         finally:
-            call.cancel()
+            call.cancel()  # a call that is only dropped lives on in the engine
 
     def _failure(self, exc: grpc.aio.AioRpcError) -> JobFailure:
         failure = failure_of(exc.code(), exc.details())
@@ -124,13 +126,8 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the channel; calls in flight fail as EngineUnavailable. Twice is legal."""
+        self._is_closed = True
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait({self._watch})
         await self._channel.close()
-
-
-def _is_ours_to_obey() -> bool:
-    """Whether the running task is being cancelled: a channel that closes cancels its calls, which looks the same."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
