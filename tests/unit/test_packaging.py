@@ -39,7 +39,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: zipfile.ZipFile) -> N
         path.relative_to(ROOT).as_posix()
         for name in PACKAGES
         for path in (ROOT / name).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not any(part.startswith((".", "__pycache__")) for part in path.relative_to(ROOT).parts)
     }
 
 
