@@ -1,0 +1,106 @@
+"""The ASGI application: routes, what errors look like, and the layers around them.
+
+It only puts the parts together; a request's way is in `api.routes`.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+import structlog
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+from api import problems
+from api.envelope import Envelope
+from api.problems import Problem, ProblemCode
+from api.routes import add_routes, allowed_methods
+from api.services import Services
+from api.settings import ApiSettings
+from jobs.connection import StoreError, StoreUnavailable
+from jobs.store import JobStore
+
+_EXPOSED_HEADERS: Final = (
+    "ETag",
+    "Idempotent-Replayed",
+    "Inference-Header-Content-Length",
+    "Link",
+    "Location",
+    "Preference-Applied",
+    "Retry-After",
+    "X-Request-Id",
+)
+
+log = structlog.get_logger(__name__)
+
+
+def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
+    """The application over a store, which it closes at its end. Its lifespan must run, or it knows no models."""
+    services = Services(settings, store)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with services.running():
+            yield
+
+    app = FastAPI(
+        title="inferq",
+        summary="A durable job queue in front of NVIDIA Triton Inference Server",
+        version=product_version(),
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json" if settings.docs else None,
+    )
+    app.state.services = services
+    add_routes(app, has_docs=settings.docs)
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(StoreError, _on_store_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    if settings.allow_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.allow_origins,
+            allow_methods=("GET", "POST", "DELETE"),
+            allow_headers=("*",),
+            expose_headers=_EXPOSED_HEADERS,
+            max_age=3600,
+        )
+    app.add_middleware(Envelope, logs_access=settings.access_log)  # added last, so it is the outermost
+    return app
+
+
+def product_version() -> str:
+    """The installed version, or 0 when the product runs from a folder without having been installed."""
+    try:
+        return version("inferq")
+    except PackageNotFoundError:
+        return "0"
+
+
+async def _on_problem(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, Problem)
+    return problems.response(exc, request.state.request_id)
+
+
+async def _on_store_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, StoreError)
+    if not isinstance(exc, StoreUnavailable):
+        log.warning("the store refused a call", error=str(exc), request_id=request.state.request_id)
+    return problems.response(problems.from_store(exc), request.state.request_id)
+
+
+async def _on_http_exception(request: Request, exc: Exception) -> Response:
+    """What the router itself refuses: unknown paths, and methods that a path does not take."""
+    assert isinstance(exc, HTTPException)
+    if exc.status_code != 405:
+        return problems.response(Problem(ProblemCode.NOT_FOUND, "This path leads nowhere."), request.state.request_id)
+    allowed = ", ".join(allowed_methods(request.app, request.scope))
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": allowed})
+    problem = Problem(ProblemCode.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", headers={"Allow": allowed})
+    return problems.response(problem, request.state.request_id)

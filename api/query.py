@@ -1,0 +1,72 @@
+"""Query parameters of GET and DELETE, checked one by one: absent, valid, or a 422 that says what it takes.
+
+It must not know what they are for.
+"""
+
+import re
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from starlette.requests import Request
+
+from api.problems import Problem, ProblemCode
+
+_NUMBER: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+_WHOLE: Final = re.compile(r"\d{1,9}", re.ASCII)
+_TRUTHS: Final = {"true": True, "1": True, "": True, "false": False, "0": False}
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def text(request: Request, name: str) -> str | None:
+    """The parameter as it is, None where it is absent."""
+    values = request.query_params.getlist(name)
+    if len(values) > 1:
+        raise invalid(name, "may be given only once")
+    return values[0] if values else None
+
+
+def seconds(request: Request, name: str, most: float) -> float | None:
+    """A duration above 0 and up to `most` seconds."""
+    value = text(request, name)
+    if value is None:
+        return None
+    if not _NUMBER.fullmatch(value) or not 0 < float(value) <= most:
+        raise invalid(name, f"must be a number of seconds above 0 and up to {most:g}")
+    return float(value)
+
+
+def whole(request: Request, name: str, default: int, most: int) -> int:
+    """A whole number from 1 to `most`."""
+    value = text(request, name)
+    if value is None:
+        return default
+    if not _WHOLE.fullmatch(value) or not 1 <= int(value) <= most:
+        raise invalid(name, f"must be a whole number from 1 to {most}")
+    return int(value)
+
+
+def truth(request: Request, name: str) -> bool:
+    """true or false; absent is false, and the bare name is true."""
+    value = text(request, name)
+    if value is None:
+        return False
+    if value.lower() not in _TRUTHS:
+        raise invalid(name, "must be true or false")
+    return _TRUTHS[value.lower()]
+
+
+def choice(request: Request, name: str, choices: type[Choice]) -> Choice | None:
+    """One of an enumeration's values."""
+    value = text(request, name)
+    if value is None:
+        return None
+    try:
+        return choices(value)
+    except ValueError:
+        raise invalid(name, f"must be one of {', '.join(choices)}") from None
+
+
+def invalid(name: str, rule: str) -> Problem:
+    """The problem of a parameter that breaks its rule."""
+    return Problem(ProblemCode.INVALID_PARAMETER, f"The query parameter {name} {rule}.", parameter=name)

@@ -1,0 +1,99 @@
+"""Every path of the api: one table, and how it becomes routes of the application.
+
+Handlers take the request and give the response; FastAPI only matches paths and describes them in OpenAPI.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from api.routes import health, jobs, models, pages, results, submit
+from api.routes.openapi import document
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Endpoint(NamedTuple):
+    """One method of one path; `answers` are the statuses that it can give, errors by `api.problems` included."""
+
+    method: str
+    path: str
+    handler: Handler
+    tag: str
+    answers: tuple[int, ...]
+    parameters: tuple[str, ...] = ()
+
+
+ENDPOINTS: Final = (
+    Endpoint(
+        "POST",
+        "/jobs",
+        submit.submit_job,
+        "jobs",
+        (202, 200, 201, 400, 404, 408, 413, 415, 422, 503),
+        ("prefer", "idempotency-key"),
+    ),
+    Endpoint("GET", "/jobs", jobs.list_page, "jobs", (200, 422, 503), ("status", "model", "limit", "cursor")),
+    Endpoint(
+        "GET", "/jobs/{job_id}", jobs.read_job, "jobs", (200, 304, 404, 422, 503), ("job_id", "wait", "if-none-match")
+    ),
+    Endpoint("DELETE", "/jobs/{job_id}", jobs.delete_job, "jobs", (204, 404, 409, 422, 503), ("job_id", "force")),
+    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 503), ("job_id",)),
+    Endpoint(
+        "GET",
+        "/jobs/{job_id}/result",
+        results.read_result,
+        "jobs",
+        (200, 202, 304, 404, 406, 409, 410, 422, 503),
+        ("job_id", "output", "if-none-match"),
+    ),
+    Endpoint("GET", "/models", models.list_models, "models", (200, 503)),
+    Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 503), ("name",)),
+    Endpoint("GET", "/health/live", health.live, "operations", (200,)),
+    Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503)),
+    Endpoint("GET", "/", pages.root, "operations", (200, 307)),
+)
+_DOCS: Final = Endpoint("GET", "/docs", pages.docs, "operations", (200,))
+
+
+class DirectRoute(APIRoute):
+    """A route whose handler checks its own parameters: nothing stands between the request and it."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """The handler as it is."""
+        return self.endpoint
+
+
+def add_routes(app: FastAPI, *, has_docs: bool) -> None:
+    """Make the table's endpoints routes of the application."""
+    for endpoint in (*ENDPOINTS, _DOCS) if has_docs else ENDPOINTS:
+        described = document(endpoint.answers, endpoint.parameters)
+        app.router.add_api_route(
+            endpoint.path,
+            endpoint.handler,
+            methods=[endpoint.method],
+            name=endpoint.handler.__name__,
+            summary=(endpoint.handler.__doc__ or "").split(".")[0],
+            tags=[endpoint.tag],
+            status_code=endpoint.answers[0],
+            responses=described.responses,
+            openapi_extra=described.extra,
+            response_class=Response,
+            response_model=None,
+            route_class_override=DirectRoute,
+        )
+
+
+def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
+    """Every method that the path of this request takes."""
+    methods = {"OPTIONS"}
+    for route in app.router.routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            methods |= getattr(route, "methods", None) or set()
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))

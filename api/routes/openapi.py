@@ -1,0 +1,75 @@
+"""How endpoints are described in OpenAPI: parameters and answers, each in one place.
+
+It describes and never checks; the handlers are the truth.
+"""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from api.problems import MEDIA_TYPE, PROBLEMS
+from jobs.state import State
+
+_TEXT: Final = {"type": "string"}
+_ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+
+PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "job_id": {"in": "path", "required": True, "schema": _ID, "description": "The id that POST /jobs gave"},
+        "name": {"in": "path", "required": True, "schema": _TEXT, "description": "The model's name"},
+        "wait": {
+            "in": "query",
+            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},
+            "description": "Seconds to wait for the end, or with If-None-Match for any change",
+        },
+        "force": {"in": "query", "schema": {"type": "boolean"}, "description": "Cancel it first if it is not done"},
+        "status": {"in": "query", "schema": {"enum": [state.value for state in State]}, "description": "Only these"},
+        "model": {"in": "query", "schema": _TEXT, "description": "Only this model's"},
+        "limit": {
+            "in": "query",
+            "schema": {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
+            "description": "Most jobs of one page",
+        },
+        "cursor": {"in": "query", "schema": _TEXT, "description": "The next_cursor of the page before"},
+        "output": {"in": "query", "schema": _TEXT, "description": "Only this output"},
+        "if-none-match": {"in": "header", "schema": _TEXT, "description": "ETags that the client has"},
+        "prefer": {"in": "header", "schema": _TEXT, "description": "wait=N: answer when the job is done, or after N s"},
+        "idempotency-key": {
+            "in": "header",
+            "schema": _TEXT,
+            "description": "The same key and request give the first job again",
+        },
+    }
+)
+
+_DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        200: "As asked for",
+        201: "The job is done",
+        202: "The job is not done yet",
+        204: "Nothing is left of it",
+        304: "What the client has is current",
+        307: "The documentation",
+    }
+)
+
+
+class Description(NamedTuple):
+    """What FastAPI adds to an operation."""
+
+    responses: dict[int | str, dict[str, Any]]
+    extra: dict[str, Any]
+
+
+def document(answers: Sequence[int], parameters: Sequence[str]) -> Description:
+    """The description of an endpoint with these statuses and parameters."""
+    extra = {"parameters": [{"name": name, **PARAMETERS[name]} for name in parameters]}
+    return Description({status: _answer(status) for status in answers}, extra if parameters else {})
+
+
+def _answer(status: int) -> dict[str, Any]:
+    if status < 400:
+        return {"description": _DESCRIPTIONS[status]}
+    codes = [code.value for code, kind in PROBLEMS.items() if kind.status == status]
+    schema = {"type": "object", "properties": {"code": {"enum": codes}, "detail": {"type": "string"}}}
+    return {"description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {"schema": schema}}}

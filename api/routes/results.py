@@ -1,0 +1,113 @@
+"""The result alone, in the form that the client accepts."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.concurrency import iterate_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api import query, render, results
+from api.formats import FormatError, npy
+from api.formats.json import dumps
+from api.negotiation import choose
+from api.problems import Problem, ProblemCode
+from api.results import Output
+from api.routes.access import job_reference, services, unknown_job
+from api.routes.answers import is_unchanged, job_response, not_modified
+from jobs.record import Job
+from jobs.state import State
+
+JSON: Final = "application/json"
+BINARY: Final = "application/octet-stream"
+MSGPACK: Final = "application/msgpack"
+EXTENSIONS: Final = {JSON: "json", BINARY: "bin", MSGPACK: "msgpack", npy.MEDIA_TYPE: "npy"}
+"""The media types of results, best first for a client that takes any, and their file extensions."""
+
+_AT_ONCE_BYTES: Final = 128 * 1024
+
+
+async def read_result(request: Request) -> Response:
+    """The outputs as JSON, msgpack, npy or the Open Inference Protocol's binary form; before the end, the job."""
+    job_id, owner = job_reference(request)
+    media_type = choose(", ".join(request.headers.getlist("accept")), tuple(EXTENSIONS))
+    if media_type is None:
+        raise Problem(
+            ProblemCode.NOT_ACCEPTABLE, f"A result is one of {', '.join(EXTENSIONS)}.", types=list(EXTENSIONS)
+        )
+    name = query.text(request, "output")
+    shared = services(request)
+    found = await shared.look(job_id, owner)
+    if found is None:
+        raise unknown_job()
+    job = found.job
+    if not job.state.is_terminal:
+        return await job_response(shared, found, 202)
+    if job.state is not State.SUCCEEDED:
+        raise _no_result(job)
+    if not render.has_result(job, found.now_ms):
+        raise _expired()
+    etag = f'"{job.attempt}.{EXTENSIONS[media_type]}"'
+    if is_unchanged(request, etag):
+        return not_modified(etag)
+    payload = await shared.store.output(job)
+    if payload is None or job.outcome is None:
+        raise _expired()
+    outputs = _wanted(results.split(job.outcome.outputs, payload), name)
+    response = _encoded(job, outputs, media_type)
+    response.headers["ETag"] = etag
+    response.headers["Vary"] = "Accept"
+    response.headers["Content-Disposition"] = f'attachment; filename="{job.id}.{EXTENSIONS[media_type]}"'
+    return response
+
+
+def _wanted(outputs: Sequence[Output], name: str | None) -> Sequence[Output]:
+    if name is None:
+        return outputs
+    wanted = [output for output in outputs if output.tensor.name == name]
+    if not wanted:
+        raise Problem(ProblemCode.UNKNOWN_OUTPUT, f"This job has no output {name[:255]!r}; it has {_names(outputs)}.")
+    return wanted
+
+
+def _encoded(job: Job, outputs: Sequence[Output], media_type: str) -> Response:
+    if media_type == BINARY:
+        header_length, body = results.protocol_binary(job, outputs)
+        return Response(body, media_type=BINARY, headers={"Inference-Header-Content-Length": str(header_length)})
+    if media_type == MSGPACK:
+        return Response(results.protocol_msgpack(job, outputs), media_type=MSGPACK)
+    if media_type == npy.MEDIA_TYPE:
+        return _npy(outputs)
+    if sum(output.tensor.nbytes for output in outputs) <= _AT_ONCE_BYTES:
+        return Response(dumps(results.json_document(outputs)), media_type=JSON)
+    return StreamingResponse(iterate_in_threadpool(results.json_pieces(outputs)), media_type=JSON)
+
+
+def _npy(outputs: Sequence[Output]) -> Response:
+    if len(outputs) != 1:
+        raise query.invalid("output", f"must choose one of {_names(outputs)}, since an .npy file holds one array")
+    try:
+        return Response(npy.tensor_to_npy(outputs[0].tensor), media_type=npy.MEDIA_TYPE)
+    except FormatError as exc:
+        raise Problem(
+            ProblemCode.NOT_ACCEPTABLE, f"Output {outputs[0].tensor.name!r} can't be an .npy file: {exc}."
+        ) from None
+
+
+def _names(outputs: Sequence[Output]) -> str:
+    return ", ".join(repr(output.tensor.name) for output in outputs)
+
+
+def _no_result(job: Job) -> Problem:
+    error = render.job_error(job)
+    assert error is not None, "a job that ended otherwise than by success says why"
+    return Problem(
+        ProblemCode.NO_RESULT,
+        f"The job ended as {job.state}: {error.detail}",
+        job_status=job.state.value,
+        error=render.error_object(error),
+    )
+
+
+def _expired() -> Problem:
+    return Problem(ProblemCode.RESULT_EXPIRED, "The result was kept for its result_ttl_seconds and is gone.")

@@ -1,0 +1,90 @@
+"""From a request to a stored job: nothing is answered with 202 before Redis has it."""
+
+import time
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.intake import IntakeLimits, read_submission
+from api.longpoll import follow
+from api.negotiation import preferred_wait
+from api.problems import Problem, ProblemCode
+from api.routes.access import known_model, services, tenant, unknown_job
+from api.routes.answers import job_response
+from api.services import Services
+from jobs.connection import StoreError
+from jobs.record import Job
+from jobs.state import State
+from jobs.store import Inspection, Submission, SubmitReply, Submitted
+
+
+async def submit_job(request: Request) -> Response:
+    """202 and the stored job, or 201 and the finished one where `Prefer: wait` gave it the time to finish."""
+    shared = services(request)
+    if shared.probe.fault:
+        raise Problem(ProblemCode.STORE_UNAVAILABLE, "The store can't be used safely. The server's log says why.")
+    now_ms = time.time_ns() // 1_000_000
+    submission = await _read(request, shared, now_ms)
+    reply = await shared.submit(submission)
+    _refuse(reply, submission)
+    is_new = reply.word is Submitted.OK
+    headers = {"Location": f"/jobs/{reply.job_id}"} | ({} if is_new else {"Idempotent-Replayed": "true"})
+    stored = _fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
+    if stored is None:
+        raise unknown_job()  # the first job of this key was deleted this very moment
+    seconds = preferred_wait(request.headers.getlist("prefer"), shared.settings.max_wait_seconds)
+    if seconds is not None and not stored.job.state.is_terminal:
+        stored = await _wait(request, shared, stored, seconds)
+        if stored.job.state.is_terminal:
+            headers["Preference-Applied"] = f"wait={seconds:g}"
+    status = (201 if is_new else 200) if stored.job.state.is_terminal else 202
+    return await job_response(shared, stored, status, headers)
+
+
+async def _read(request: Request, shared: Services, now_ms: int) -> Submission:
+    limits = IntakeLimits(shared.settings.max_body_bytes, shared.settings.max_pixels)
+    find_model = partial(known_model, shared)
+    return await read_submission(request, models=find_model, limits=limits, tenant=tenant(request), now_ms=now_ms)
+
+
+def _refuse(reply: SubmitReply, submission: Submission) -> None:
+    if reply.word is Submitted.CONFLICT:
+        raise Problem(
+            ProblemCode.IDEMPOTENCY_CONFLICT,
+            f"This Idempotency-Key belongs to job {reply.job_id}, whose request was another one.",
+            job_id=reply.job_id,
+        )
+    if reply.word is Submitted.FULL:
+        raise Problem(ProblemCode.QUEUE_FULL, f"The queue of model {submission.request.model!r} is full.")
+
+
+async def _wait(request: Request, shared: Services, stored: Inspection, seconds: float) -> Inspection:
+    """The job when it is done or the time is over. It is stored, so nothing that happens now makes that an error."""
+    job = stored.job
+    try:
+        return await follow(shared, request.receive, job.id, job.tenant, seconds) or stored
+    except StoreError:
+        return stored
+
+
+def _fresh(submission: Submission, now_ms: int) -> Inspection:
+    """A job that was stored just now, by this process' clock: its place in the queue is not known yet."""
+    request = submission.request
+    due_ms = max(now_ms, request.run_at_ms)
+    job = Job(
+        id=submission.id,
+        tenant=submission.tenant,
+        state=State.QUEUED,
+        request=request,
+        attempt=0,
+        failures=0,
+        redeliveries=0,
+        created_ms=now_ms,
+        due_ms=due_ms,
+        queue_deadline_ms=due_ms + request.queue_ttl_ms,
+        started_ms=0,
+        finished_ms=0,
+        outcome=None,
+    )
+    return Inspection(job, rank=-1, depth=0, now_ms=now_ms)

@@ -1,0 +1,134 @@
+"""The listening socket, and uvicorn on it: how the process starts, drains and stops.
+
+It owns sockets and signals; it must not know routes.
+"""
+
+import asyncio
+import math
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+import uvicorn
+
+from api.app import create_app
+from api.services import Services
+from api.settings import ApiSettings, is_loopback
+from jobs.connection import Connection, StoreUnavailable
+from jobs.settings import SettingsError
+from jobs.store import JobStore
+
+_BACKLOG = 4096
+
+log = structlog.get_logger(__name__)
+
+
+def open_socket(settings: ApiSettings) -> socket.socket:
+    """The socket to serve on: the inherited one, or one that is bound to host and port.
+
+    Raises SettingsError where strangers could reach it without leave, and where it can't be had.
+    """
+    if settings.listen_fd is not None:
+        try:
+            listening = socket.socket(fileno=settings.listen_fd)
+        except OSError as exc:
+            raise SettingsError(f"INFERQ_LISTEN_FD={settings.listen_fd} is no open socket: {exc.strerror}") from exc
+    else:
+        listening = _bound(settings.host, settings.port)
+    name = listening.getsockname()
+    is_network = listening.family in (socket.AF_INET, socket.AF_INET6)
+    if is_network and not settings.allow_unauthenticated and not is_loopback(name[0]):
+        listening.close()
+        raise SettingsError(
+            f"listening on {name[0]} would let anybody who reaches it use this service; set INFERQ_HOST=127.0.0.1, "
+            "or INFERQ_ALLOW_UNAUTHENTICATED=1 if the network keeps strangers out"
+        )
+    return listening
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = min(found, key=lambda info: info[0] is not socket.AF_INET)
+        listening = socket.socket(family, kind, protocol)
+    except OSError as exc:
+        raise SettingsError(f"INFERQ_HOST={host!r} is no address: {exc.strerror}") from exc
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as exc:
+        listening.close()
+        raise SettingsError(f"INFERQ_HOST={host!r}, INFERQ_PORT={port}: {exc.strerror}") from exc
+    return listening
+
+
+def address(host: str, port: int) -> str:
+    """The base URL of a listening address, as somebody on this machine reaches it."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+
+async def open_store(settings: ApiSettings) -> JobStore:
+    """The store, proven where Redis answers; where it does not, the api starts and waits for it.
+
+    Raises StoreMisconfigured for a server that can't be used, and SettingsError for a URL that is none.
+    """
+    try:
+        store, _ = await JobStore.open(settings)  # the probe logs the warnings
+    except StoreUnavailable as exc:
+        log.warning("starting without Redis", error=str(exc))
+        return JobStore(Connection.from_settings(settings), settings)
+    except ValueError as exc:
+        raise SettingsError(f"INFERQ_REDIS_URL can't be used: {exc}") from exc
+    return store
+
+
+async def serve(settings: ApiSettings, listening: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT, then finish what was begun, within `drain_seconds`."""
+    app = create_app(settings, await open_store(settings))
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
+    )
+    name = listening.getsockname()
+    log.info("listening", url=address(*name[:2]) if isinstance(name, tuple) else name)
+    await _Server(config, app.state.services).serve(sockets=[listening])
+    log.info("stopped")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, except that long-polls end when it stops, and that a stop on request is a success."""
+
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
+        super().__init__(config)
+        self._services = services
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on signals; uvicorn's own raises them again at the end, so that the process would die by them."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let waiting requests answer with what is known, and then finish."""
+        log.info("stopping", waiting=len(self._services.waiters))
+        self._services.waiters.quiet()
+        await super().shutdown(sockets)

@@ -1,0 +1,96 @@
+"""What all requests of one api process share: the store, the catalog, the waiters, and the loops that keep them fresh.
+
+It owns their lifetime and that store calls go out in blocks; it decides nothing about a request.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from api.catalog import Catalog
+from api.gather import Gatherer
+from api.probe import StoreProbe
+from api.settings import ApiSettings
+from api.waiters import CHANNELS, Waiters
+from jobs.listener import Listener
+from jobs.registry import Registry
+from jobs.store import Inspection, JobStore, Submission, SubmitReply
+
+_BLOCK: Final = 64
+_ALONE_BYTES: Final = 1024 * 1024
+"""A payload from this size on is sent by itself, so that it holds nobody up."""
+_DURABLE_BLOCKS: Final = 16
+"""How many blocks may wait for the disk at once."""
+_RESTART_SECONDS: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Services:
+    """One process' share of the product."""
+
+    def __init__(self, settings: ApiSettings, store: JobStore) -> None:
+        self.settings = settings
+        self.store = store
+        self.registry = Registry(store.connection)
+        self.catalog = Catalog(self.registry)
+        self.waiters = Waiters()
+        self.probe = StoreProbe(store.connection)
+        self._submissions = Gatherer(
+            store.submit_many, most=_BLOCK, in_flight=_DURABLE_BLOCKS if settings.durable else 1
+        )
+        self._looks = Gatherer(self._look_at, most=_BLOCK // 2)
+
+    async def submit(self, submission: Submission) -> SubmitReply:
+        """Store a job; raises StoreError. A caller that gives up may or may not have stored it."""
+        if memoryview(submission.payload).nbytes >= _ALONE_BYTES:
+            return await self.store.submit(submission)
+        return await self._submissions(submission)
+
+    async def look(self, job_id: str, tenant: str) -> Inspection | None:
+        """A job of this tenant, or None; raises StoreError."""
+        return await self._looks((job_id, tenant))
+
+    async def _look_at(self, wanted: Sequence[tuple[str, str]]) -> list[Inspection | None]:
+        return await asyncio.gather(*(self.store.get(job_id, tenant) for job_id, tenant in wanted))
+
+    def faults(self) -> list[str]:
+        """Why this process would not accept a job now; empty when it would."""
+        found = [self.catalog.fault(), self.probe.fault]
+        if self.waiters.is_quiet:
+            found.append("This process is shutting down")
+        if not self.catalog.models:
+            found.append("No worker has registered a model yet")
+        return [fault for fault in found if fault]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the loops while the context lasts; on the way out nothing is left behind, the store included."""
+        listener = Listener(self.store.connection, CHANNELS, self.waiters.on_ids, self._on_gap)
+        loops = [asyncio.create_task(_keep_running(run)) for run in (self.catalog.run, listener.run, self.probe.run)]
+        try:
+            yield
+        finally:
+            self.waiters.quiet()
+            for loop in loops:
+                loop.cancel()
+            await asyncio.gather(*loops, return_exceptions=True)
+            await self._submissions.close()
+            await self._looks.close()
+            await self.store.close()
+
+    def _on_gap(self) -> None:
+        self.probe.look_again()
+        self.waiters.on_gap()
+
+
+async def _keep_running(run: Callable[[], Awaitable[None]]) -> None:
+    """Run a loop until cancelled. A fault of ours in it must not leave a process that looks alive but is deaf."""
+    while True:
+        try:
+            await run()
+        except Exception:  # see above: it is logged, and the loop starts anew
+            log.exception("a loop of the api failed and starts again")
+        await asyncio.sleep(_RESTART_SECONDS)

@@ -1,0 +1,59 @@
+"""The settings of the api process.
+
+It owns their names, units and limits; it opens nothing, and who may reach the socket is judged where it is opened.
+"""
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
+
+from jobs.settings import Seconds, StoreSettings
+
+MEBIBYTE = 1024 * 1024
+
+
+class ApiSettings(StoreSettings):
+    """Everything that `INFERQ_*` can say to `python -m api`."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8080, ge=0, le=65_535, description="port to listen on; 0 takes a free one")
+    listen_fd: int | None = Field(
+        None, ge=3, description="inherited listening socket, in place of host and port; several processes may share one"
+    )
+    allow_unauthenticated: bool = Field(
+        False, description="listen beyond loopback although anybody who reaches the port can use it"
+    )
+    allow_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="web origins whose pages may call the api, separated by commas; * for all"
+    )
+    max_body_bytes: int = Field(
+        64 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE, description="largest request body; larger ones are refused with 413"
+    )
+    max_pixels: int = Field(100_000_000, ge=1, description="largest picture that is accepted, in pixels")
+    max_wait_seconds: Seconds = Field(60.0, description="longest long-poll")
+    inline_output_bytes: int = Field(
+        256 * 1024, ge=0, le=16 * MEBIBYTE, description="largest output, as JSON, that is part of the job object"
+    )
+    keep_alive_seconds: Seconds = Field(75.0, description="how long an idle connection is kept open")
+    drain_seconds: Seconds = Field(30.0, description="how long requests may take to finish after SIGTERM")
+    access_log: bool = Field(True, description="log one line per request")
+    docs: bool = Field(True, description="serve /docs and /openapi.json")
+
+    @field_validator("allow_origins", mode="before")
+    @classmethod
+    def _split_origins(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`; a name other than localhost counts as reachable."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
