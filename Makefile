@@ -57,6 +57,7 @@ lint: $(PRODUCT_READY) ## Judge style, import arrows and the Dockerfile
 .PHONY: type
 type: $(PRODUCT_READY) ## Check types, strictly
 	@$(BIN)/mypy
+	@for model in deploy/triton/models/*/*/model.py; do $(BIN)/mypy --no-error-summary $$model; done
 
 # Each line proves one thing that is written down twice.
 .PHONY: verify
