@@ -17,9 +17,9 @@ from inferq.stack.errors import StackError
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 PATH_VARIABLE = "INFERQ_STACK_VENV"
 
-# Run by the environment's own interpreter: its version, where its packages are, and a folder with its shared library.
+# Run by the environment's own interpreter: versions, where its packages are, and a folder with its shared library.
 PROBE = """
-import ctypes, json, pathlib, sys, sysconfig
+import ctypes, importlib.metadata, json, pathlib, sys, sysconfig
 name = f"libpython3.{sys.version_info[1]}.so.1.0"
 libdir, multiarch = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("MULTIARCH")
 found = None
@@ -32,7 +32,9 @@ if found is None:
         found = ""
     except OSError:
         pass
-print(json.dumps({"minor": sys.version_info[1], "packages": sysconfig.get_path("purelib"), "libpython": found}))
+packages = sysconfig.get_path("purelib")
+numpy = next((d.version for d in importlib.metadata.distributions(name="numpy", path=[packages])), "")
+print(json.dumps({"minor": sys.version_info[1], "packages": packages, "libpython": found, "numpy": numpy}))
 """
 
 
@@ -43,6 +45,7 @@ class StackEnvironment:
     folder: Path
     packages: Path
     python_version: str
+    numpy_version: str
     libpython: str
 
     @classmethod
@@ -54,20 +57,27 @@ class StackEnvironment:
             raise StackError(
                 f"the stack environment {folder} is missing: run `make setup`, or name another one in {PATH_VARIABLE}"
             )
-        probed = subprocess.run(
+        probed = subprocess.run(  # noqa: S603 - the interpreter of our own environment
             [str(python), "-I", "-c", PROBE], capture_output=True, text=True, timeout=30, check=False
         )
         if probed.returncode != 0:
             raise StackError(f"the stack environment's interpreter {python} doesn't run", probed.stderr.splitlines())
         facts = json.loads(probed.stdout)
-        found = cls(folder, Path(facts["packages"]), f"3.{facts['minor']}", facts["libpython"] or "")
-        found._check(has_libpython=facts["libpython"] is not None)
+        version, libpython = f"3.{facts['minor']}", facts["libpython"]
+        found = cls(folder, Path(facts["packages"]), version, facts["numpy"], libpython or "")
+        found._check(has_libpython=libpython is not None)
         return found
 
     def _check(self, *, has_libpython: bool) -> None:
+        if not self.python_stub.parent.is_dir():
+            raise StackError(
+                f"the embedded engine has no stub for Python {self.python_version}: use 3.11, 3.12 or 3.13"
+            )
         for path in (self.tritonserver, self.python_stub, self.valkey_server):
             if not path.is_file():
                 raise StackError(f"the stack environment {self.folder} has no {path.name}: run `make setup` again")
+        if not self.numpy_version:
+            raise StackError(f"the stack environment {self.folder} has no numpy: run `make setup` again")
         if not has_libpython:
             raise StackError(
                 f"Triton's Python backend needs libpython{self.python_version}.so.1.0, which this Python doesn't have: "
@@ -91,6 +101,11 @@ class StackEnvironment:
     def python_stub(self) -> Path:
         """The stub that embeds the interpreter of this environment."""
         return self.triton_folder / "python_backend_stubs" / self.python_version / "triton_python_backend_stub"
+
+    @property
+    def has_numpy2(self) -> bool:
+        """Whether the stub must be adapted before it is used."""
+        return int(self.numpy_version.partition(".")[0]) >= 2
 
     @property
     def valkey_server(self) -> Path:

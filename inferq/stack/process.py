@@ -9,13 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launch.py")
+LOG_TAIL_BYTES = 16_384
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,13 @@ class Process:
     """A program's running instance, in a session and process group of its own; may be started again after it ended.
 
     The kernel ties the orphan signal to the *thread* that called `start`: call it from one that lives as long as the
-    process should, in practice the main thread.
+    process should, in practice the main thread. Everything else may be called from any thread.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._popen: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     @property
     def pid(self) -> int:
@@ -55,12 +58,14 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        return self._popen is not None and self._popen.poll() is None
+        return self._popen is not None and not self._has_ended()
 
     @property
     def exit_status(self) -> int | None:
         """How it ended: the exit status, or the negative signal number; None while it runs or before its start."""
-        return None if self._popen is None else self._popen.poll()
+        if self._popen is None or not self._has_ended():
+            return None
+        return self._popen.wait()
 
     def start(self) -> None:
         """Start the program, output appended to its log; OSError when it can't be executed at all."""
@@ -70,7 +75,8 @@ class Process:
         program.log_path.parent.mkdir(parents=True, exist_ok=True)
         launcher = (sys.executable, "-I", "-S", str(LAUNCHER), str(int(program.orphan_signal)), str(os.getpid()))
         with program.log_path.open("ab") as log:
-            self._popen = subprocess.Popen(
+            self._log_start = log.tell()
+            self._popen = subprocess.Popen(  # noqa: S603 - argv comes from this package, no shell is involved
                 [*launcher, *program.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -80,36 +86,44 @@ class Process:
                 start_new_session=True,
             )
 
-    def request_stop(self) -> None:
-        """Send SIGTERM to the program alone: it ends its own children in its own order."""
-        if self.is_running:
-            self._signal(signal.SIGTERM, group=False)
-
     def stop(self, grace_seconds: float | None = None) -> None:
-        """End the program and whatever is left of its group, SIGKILL after the grace; legal before start and twice."""
+        """End the program and whatever is left of its group, SIGKILL after the grace; legal before start and twice.
+
+        SIGTERM goes to the program alone: it ends its own children in its own order.
+        """
         if self._popen is None:
             return
-        self.request_stop()
-        with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(self.program.stop_grace_seconds if grace_seconds is None else grace_seconds)
+        deadline = time.monotonic() + (self.program.stop_grace_seconds if grace_seconds is None else grace_seconds)
+        if not self._has_ended():
+            os.kill(self.pid, signal.SIGTERM)
+        while not self._has_ended() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL the whole group and collect the program's exit status; legal at any time."""
-        if self._popen is None:
+        """SIGKILL the whole group and wait for the program's end; legal at any time."""
+        if self._popen is None or self._popen.returncode is not None:
             return
-        self._signal(signal.SIGKILL, group=True)
+        with suppress(ProcessLookupError):  # another thread was faster
+            os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
 
     def last_log_lines(self, count: int = 20) -> list[str]:
-        """The end of the log, for a person who asks why it failed."""
-        with suppress(FileNotFoundError), self.program.log_path.open(errors="replace") as log:
-            return [line.rstrip("\n") for line in deque(log, maxlen=count)]
+        """The end of what it wrote since its last start, for a person who asks why it failed."""
+        with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace").splitlines()[-count:]
         return []
 
-    def _signal(self, number: signal.Signals, *, group: bool) -> None:
-        with suppress(ProcessLookupError):  # it ended on its own in the meantime
-            if group:
-                os.killpg(self.pid, number)
-            else:
-                os.kill(self.pid, number)
+    def _has_ended(self) -> bool:
+        """Whether the program has ended; what it left behind in its group is killed before its id becomes free."""
+        if self._popen is None or self._popen.returncode is not None:
+            return True
+        try:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # collected by another thread just now
+            return True
+        if ended is not None:
+            self.kill()
+        return ended is not None

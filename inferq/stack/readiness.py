@@ -1,4 +1,4 @@
-"""Waiting for a server of the stack to become ready, and the probe that most of them answer.
+"""What a server of the stack is, waiting for one to become ready, and the probe that most of them answer.
 
 Owns the loop and its error. Must not start or stop anything.
 """
@@ -21,8 +21,10 @@ class Server(Protocol):
 
     @property
     def name(self) -> str: ...
+
     @property
     def process(self) -> Process: ...
+
     def launch(self) -> None:
         """Start the process without waiting for it."""
 
@@ -30,23 +32,33 @@ class Server(Protocol):
         """Whether it would accept work now; answers within seconds, never raises."""
         ...
 
+    def stop(self) -> None:
+        """End the process and clean up after it; legal before start and twice."""
+
 
 def wait_until_ready(server: Server, timeout_seconds: float) -> None:
     """Return once the server is ready; StackError with the end of its log when it ends or the time is up."""
     deadline = time.monotonic() + timeout_seconds
     while not server.is_ready():
-        raise_if_ended(server)
-        if time.monotonic() >= deadline:
-            reason = f"{server.name} was not ready after {timeout_seconds:g} s"
-            raise StackError(reason, server.process.last_log_lines())
+        raise_if_failed(server, deadline, timeout_seconds)
         time.sleep(POLL_SECONDS)
 
 
-def raise_if_ended(server: Server) -> None:
-    """StackError with the end of its log when the server's process has ended."""
+def raise_if_failed(server: Server, deadline: float, timeout_seconds: float) -> None:
+    """StackError with the end of the server's log when its process has ended or the deadline has passed."""
     if not server.process.is_running:
-        reason = f"{server.name} ended with status {server.process.exit_status} before it was ready"
-        raise StackError(reason, server.process.last_log_lines())
+        reason = f"{server.name} ended with {ending(server.process)} before it was ready"
+    elif time.monotonic() >= deadline:
+        reason = f"{server.name} was not ready after {timeout_seconds:g} s"
+    else:
+        return
+    raise StackError(f"{reason} (log: {server.process.program.log_path})", server.process.last_log_lines())
+
+
+def ending(process: Process) -> str:
+    """How a process ended, in words."""
+    status = process.exit_status
+    return f"signal {-status}" if status is not None and status < 0 else f"status {status}"
 
 
 def http_get(host: str, port: int, path: str) -> tuple[int, bytes]:

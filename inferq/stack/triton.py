@@ -5,14 +5,16 @@ Owns the backend folder it is given, its ports, flags and shared-memory names. M
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import signal
-import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
 from inferq.stack.environment import PROJECT_ROOT, StackEnvironment
 from inferq.stack.errors import StackError
+from inferq.stack.numpy2 import adapted_to_numpy2
 from inferq.stack.ports import LOOPBACK, free_port
 from inferq.stack.process import Process, Program
 from inferq.stack.readiness import http_get, wait_until_ready
@@ -32,7 +34,7 @@ class TritonServer:
     """Triton on loopback, serving one or several model repositories from the CPU.
 
     `grpc_port`, `http_port` and `metrics_port` are free ones, kept over restarts. `work_dir` takes the backend folder
-    and the log. `extra_flags` go to `tritonserver` as they are.
+    and the log; no two running servers may share one. `extra_flags` go to `tritonserver` as they are.
     """
 
     name = "triton"
@@ -52,7 +54,8 @@ class TritonServer:
         self.environment = environment
         self.backend_folder = work_dir / "backends"
         self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), free_port()
-        self.shared_memory_prefix = f"inferq_{uuid.uuid4().hex[:12]}_"
+        # By folder, so that a server that was killed has its leftovers freed by the next one in the same place.
+        self.shared_memory_prefix = f"inferq_{hashlib.sha256(os.fsencode(work_dir.absolute())).hexdigest()[:12]}_"
         flags = (*self._flags(repositories), *extra_flags)
         self.process = Process(
             Program(
@@ -106,9 +109,15 @@ class TritonServer:
         shutil.rmtree(self.backend_folder, ignore_errors=True)
         python_backend = self.backend_folder / "python"
         shutil.copytree(self.environment.python_backend, python_backend, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy2(self.environment.python_stub, python_backend)
+        self._copy_stub(python_backend)
         for backend in sorted(BACKENDS.iterdir()):
             (self.backend_folder / backend.name).symlink_to(backend.absolute(), target_is_directory=True)
+
+    def _copy_stub(self, folder: Path) -> None:
+        stub = self.environment.python_stub.read_bytes()
+        copy = folder / self.environment.python_stub.name
+        copy.write_bytes(adapted_to_numpy2(stub) if self.environment.has_numpy2 else stub)
+        copy.chmod(0o755)
 
     def _free_shared_memory(self) -> None:
         for region in SHARED_MEMORY.glob(f"{self.shared_memory_prefix}*"):

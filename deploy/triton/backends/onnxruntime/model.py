@@ -272,7 +272,7 @@ def check_tensors(model: str, role: str, configured: list[Any], nodes: Sequence[
             )
         if batching and node.shape and not has_free_first_dim(node):
             raise pb_utils.TritonModelException(
-                f"model '{model}': max_batch_size is above 0 but {role} '{name}' has the fixed first dim {node.shape[0]}"
+                f"model '{model}': max_batch_size is above 0 but {role} '{name}' has a fixed first dim, {node.shape[0]}"
             )
         check_dims(model, role, tensor, node, batching)
 

@@ -1,0 +1,110 @@
+"""The product's own processes as parts of the stack: api and inference workers.
+
+Owns their command lines, environments and probes. Must not import them: they are commands that speak HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from inferq.stack.process import Process, Program
+from inferq.stack.readiness import http_get
+
+# -P: a folder called `api` or `jobs` in the current directory is not the product's.
+PYTHON = (sys.executable, "-P", "-m")
+
+AFTER_DRAIN_SECONDS = 5.0
+"""What a process gets on top of its drain time before it is killed."""
+
+
+class Command:
+    """One process of the product, `python -m …`; ready as soon as its subclass's probe says so."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        environment: Mapping[str, str],
+        logs: Path,
+        *,
+        drain_seconds: float,
+        inherited_fds: tuple[int, ...] = (),
+    ) -> None:
+        self.name = name
+        self.process = Process(
+            Program(
+                name=name,
+                argv=(*PYTHON, *arguments),
+                environment=environment,
+                log_path=logs / f"{name}.log",
+                stop_grace_seconds=drain_seconds + AFTER_DRAIN_SECONDS,
+                inherited_fds=inherited_fds,
+            )
+        )
+
+    def launch(self) -> None:
+        """Start without waiting."""
+        self.process.start()
+
+    def stop(self) -> None:
+        """Let it drain, then end it; legal before start and twice."""
+        self.process.stop()
+
+
+class ApiProcess(Command):
+    """One of the api processes that accept on the same inherited socket, reachable at `address`."""
+
+    def __init__(
+        self,
+        number: int,
+        environment: Mapping[str, str],
+        logs: Path,
+        *,
+        address: tuple[str, int],
+        listen_fd: int,
+        drain_seconds: float,
+    ) -> None:
+        super().__init__(
+            f"api-{number}",
+            ("api",),
+            {**environment, "INFERQ_LISTEN_FD": str(listen_fd)},
+            logs,
+            drain_seconds=drain_seconds,
+            inherited_fds=(listen_fd,),
+        )
+        self.address = address
+
+    def is_ready(self) -> bool:
+        """Whether the shared socket is answered; which of the processes answers can't be told, and needn't be."""
+        return http_get(*self.address, "/health/live")[0] == 200
+
+
+class WorkerProcess(Command):
+    """An inference worker. It has no port of its own: it is ready when the api counts as many workers as there are."""
+
+    def __init__(
+        self,
+        number: int,
+        environment: Mapping[str, str],
+        logs: Path,
+        *,
+        api_address: tuple[str, int],
+        workers: int,
+        drain_seconds: float,
+    ) -> None:
+        super().__init__(f"worker-{number}", ("workers", "inference"), environment, logs, drain_seconds=drain_seconds)
+        self.api_address = api_address
+        self.workers = workers
+
+    def is_ready(self) -> bool:
+        """Whether all workers of the stack have registered and the api would accept a job."""
+        status, body = http_get(*self.api_address, "/health/ready")
+        health: dict[str, Any] = {}
+        with suppress(ValueError):
+            health = json.loads(body)
+        return status == 200 and int(health.get("workers", 0)) >= self.workers

@@ -1,0 +1,205 @@
+"""The embedded stack: everything that a job needs, on one machine, started and supervised as one.
+
+Owns the order of parts, what each is told about the others, and the life of the whole. Must not interpret a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from inferq.stack.components import ApiProcess, WorkerProcess
+from inferq.stack.environment import StackEnvironment
+from inferq.stack.errors import StackError
+from inferq.stack.listening import open_listening_socket, reachable_address
+from inferq.stack.readiness import Server
+from inferq.stack.supervisor import Report, Supervisor
+from inferq.stack.triton import MODELS, TritonServer
+from inferq.stack.valkey import ValkeyServer
+
+DEFAULT_DRAIN_SECONDS = 30.0
+ENGINE_KEEPALIVE_SECONDS = 10
+STORE_TIMEOUT_SECONDS = 120.0
+ENGINE_TIMEOUT_SECONDS = 300.0
+PRODUCT_TIMEOUT_SECONDS = 60.0
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What `inferq up` may be told.
+
+    With `redis_url` or `engine` (`host:port`) that part is somebody else's and not started. `port` 0 takes a free one.
+    `data` keeps the queue over restarts, and the logs. `environment` is what every process inherits.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api: int = 1
+    workers: int = 1
+    models: Path = MODELS
+    data: Path = Path(".inferq")
+    redis_url: str | None = None
+    engine: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def drain_seconds(self) -> float:
+        """How long api and workers take to finish what they hold; they judge a wrong value themselves."""
+        with suppress(ValueError):
+            return float(self.environment.get("INFERQ_DRAIN_SECONDS", DEFAULT_DRAIN_SECONDS))
+        return DEFAULT_DRAIN_SECONDS
+
+
+class EmbeddedStack:
+    """Valkey, Triton, workers and api, ready for jobs inside the `async with`.
+
+        async with EmbeddedStack(StackOptions(), report=print) as stack:
+            await stack.wait()
+
+    Entering returns once a job would be accepted, with `url` set, or raises StackError with everything stopped again.
+    While inside, SIGINT, SIGTERM and SIGHUP end `wait`; the same during entering raises StackError; a second one while
+    stopping kills. What dies is restarted. Leaving stops everything in reverse order: nothing accepted is lost. Must be
+    entered in the main thread. `report` gets a line per event.
+    """
+
+    def __init__(self, options: StackOptions, report: Report = print) -> None:
+        self.options = options
+        self.url = ""
+        self._report = report
+        self._supervisor = Supervisor(report)
+        self._stop_requested = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
+        self._lock: int | None = None
+
+    async def __aenter__(self) -> EmbeddedStack:
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal)
+        starting = asyncio.create_task(self._start())
+        stop_requested = asyncio.create_task(self._stop_requested.wait())
+        try:
+            await asyncio.wait((starting, stop_requested), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise StackError("stopped before it was ready")
+            await starting
+        except BaseException:
+            await self._cancel(starting)
+            await asyncio.shield(self._stop())
+            raise
+        finally:
+            await self._cancel(stop_requested)
+        self._watching = asyncio.create_task(self._supervisor.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._watching is not None:
+            await self._cancel(self._watching)
+        await asyncio.shield(self._stop())
+
+    async def wait(self) -> None:
+        """Return when a signal asks to stop; raises whatever ended the supervision itself."""
+        stop_requested = asyncio.create_task(self._stop_requested.wait())
+        watching = self._watching
+        if watching is None:
+            raise RuntimeError("the stack is not running")
+        await asyncio.wait((stop_requested, watching), return_when=asyncio.FIRST_COMPLETED)
+        await self._cancel(stop_requested)
+        if watching.done():
+            await watching
+
+    def _on_signal(self) -> None:
+        if self._stop_requested.is_set():
+            self._supervisor.kill()
+        self._stop_requested.set()
+
+    async def _start(self) -> None:
+        options = self.options
+        self._listener = open_listening_socket(options.host, options.port, options.environment)
+        self._lock = _locked(options.data)
+        environment = dict(options.environment)
+        if options.redis_url is None or options.engine is None:
+            await self._start_servers(await asyncio.to_thread(StackEnvironment.find, options.environment), environment)
+        environment["INFERQ_REDIS_URL"] = options.redis_url or environment["INFERQ_REDIS_URL"]
+        environment["INFERQ_ENGINE"] = options.engine or environment["INFERQ_ENGINE"]
+        await self._start_product(environment, self._listener)
+
+    async def _start_servers(self, found: StackEnvironment, environment: dict[str, str]) -> None:
+        """Start what isn't given, and tell the others where it is through `environment`."""
+        data = self.options.data.absolute()
+        if self.options.redis_url is None:
+            valkey = ValkeyServer(
+                found, data / "valkey", password=secrets.token_urlsafe(), log_path=data / "logs" / "valkey.log"
+            )
+            await self._start_stage(valkey, timeout_seconds=STORE_TIMEOUT_SECONDS)
+            environment["INFERQ_REDIS_URL"] = valkey.url
+        if self.options.engine is None:
+            log_path = data / "logs" / "triton.log"
+            triton = TritonServer(found, [self.options.models], data / "triton", log_path=log_path)
+            await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
+            environment["INFERQ_ENGINE"] = triton.grpc_address
+            environment["INFERQ_ENGINE_KEEPALIVE_SECONDS"] = str(ENGINE_KEEPALIVE_SECONDS)
+
+    async def _start_product(self, environment: Mapping[str, str], listener: socket.socket) -> None:
+        options, address = self.options, reachable_address(listener)
+        logs, drain_seconds = options.data.absolute() / "logs", options.drain_seconds
+        workers = [
+            WorkerProcess(
+                number, environment, logs, api_address=address, workers=options.workers, drain_seconds=drain_seconds
+            )
+            for number in range(1, options.workers + 1)
+        ]
+        apis = [
+            ApiProcess(
+                number, environment, logs, address=address, listen_fd=listener.fileno(), drain_seconds=drain_seconds
+            )
+            for number in range(1, options.api + 1)
+        ]
+        self._supervisor.launch(*workers)
+        await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
+        await self._supervisor.wait_ready(*workers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
+        self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
+        self._report(f"ready: {self.url}")
+
+    async def _start_stage(self, *servers: Server, timeout_seconds: float) -> None:
+        self._supervisor.launch(*servers)
+        await self._supervisor.wait_ready(*servers, timeout_seconds=timeout_seconds)
+
+    async def _stop(self) -> None:
+        await self._supervisor.stop()
+        if self._listener is not None:
+            self._listener.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    @staticmethod
+    async def _cancel(task: asyncio.Task[None] | asyncio.Task[bool]) -> None:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+def _locked(data: Path) -> int:
+    """A descriptor that holds the data folder's lock; StackError when another stack holds it."""
+    data.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StackError(f"another stack runs on the data folder {data}: stop it, or use another --data") from error
+    return descriptor

@@ -1,0 +1,49 @@
+"""The one socket that all api processes accept on, bound before they start and kept while they restart.
+
+Owns the decision which addresses may be listened on without authentication. Must not accept a connection itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Mapping
+
+from inferq.stack.errors import StackError
+
+ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
+BACKLOG = 2048
+
+
+def open_listening_socket(host: str, port: int, environment: Mapping[str, str] = os.environ) -> socket.socket:
+    """A listening TCP socket on `host` (a name or an address) and `port` (0: a free one); StackError if refused."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise StackError(f"the host {host!r} can't be resolved: {error.strerror}") from error
+    if not _is_loopback(str(address[0])) and environment.get(ALLOW_VARIABLE) != "1":
+        raise StackError(
+            f"refusing to listen on {host}: inferq would serve anybody who reaches it. Listen on 127.0.0.1 behind a "
+            f"proxy that authenticates, or set {ALLOW_VARIABLE}=1 if everybody there may use it"
+        )
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StackError(f"can't listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+def reachable_address(listener: socket.socket) -> tuple[str, int]:
+    """Where this machine reaches the socket: a wildcard address stands for loopback."""
+    host, port = listener.getsockname()[:2]
+    wildcard = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
+    return wildcard.get(host, host), port
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

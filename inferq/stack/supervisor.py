@@ -1,0 +1,105 @@
+"""Keeps a list of servers alive: started in order, restarted when they die, stopped in reverse order.
+
+Owns order, backoff and the report of what happens. Must not know what a server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inferq.stack.readiness import POLL_SECONDS, Server, ending, raise_if_failed
+
+Report = Callable[[str], None]
+
+WATCH_SECONDS = 0.2
+FIRST_BACKOFF_SECONDS = 0.5
+LONGEST_BACKOFF_SECONDS = 30.0
+STEADY_SECONDS = 60.0
+"""A server that has run for so long has recovered: its next death counts as its first."""
+
+
+def restart_delay_seconds(deaths: int) -> float:
+    """How long to wait before the restart after the n-th death in a row, counted from 1: doubled each time, bounded."""
+    return float(min(FIRST_BACKOFF_SECONDS * 2 ** min(deaths - 1, 16), LONGEST_BACKOFF_SECONDS))
+
+
+@dataclass
+class Watched:
+    """A server and its recent history; instants are of the monotonic clock."""
+
+    server: Server
+    started_at: float
+    deaths: int = 0
+    restart_at: float | None = None
+
+
+class Supervisor:
+    """Starts servers stage by stage, keeps them running, stops them in reverse; reports one line per event.
+
+    `launch` and `wait_ready` make a stage; `run` watches all stages until it is cancelled; `stop` ends everything, is
+    legal at any time and twice. All run on one event loop in the main thread (see `Process.start`).
+    """
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._stages: list[list[Watched]] = []
+
+    def launch(self, *servers: Server) -> None:
+        """Start the servers of the next stage without waiting for them."""
+        stage: list[Watched] = []
+        self._stages.append(stage)
+        for server in servers:
+            server.launch()
+            stage.append(Watched(server, started_at=time.monotonic()))
+
+    async def wait_ready(self, *servers: Server, timeout_seconds: float) -> None:
+        """Return once all are ready, one line each; StackError when any server of the stack ends or time is up."""
+        deadline = time.monotonic() + timeout_seconds
+        waiting = list(servers)
+        while waiting:
+            if await asyncio.to_thread(waiting[0].is_ready) and waiting[0].process.is_running:
+                self._report(f"{waiting.pop(0).name} ready")
+                continue
+            for watched in self._watched():
+                raise_if_failed(watched.server, deadline, timeout_seconds)
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def run(self) -> None:
+        """Watch all servers until cancelled."""
+        while True:
+            self.run_once(time.monotonic())
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def run_once(self, now: float) -> None:
+        """Notice deaths, and restart what is due."""
+        for watched in self._watched():
+            process = watched.server.process
+            if process.is_running:
+                continue
+            if watched.restart_at is None:
+                watched.deaths = 1 if now - watched.started_at >= STEADY_SECONDS else watched.deaths + 1
+                delay = restart_delay_seconds(watched.deaths)
+                watched.restart_at = now + delay
+                self._report(f"{watched.server.name} ended with {ending(process)}, restarting in {delay:g} s")
+            elif now >= watched.restart_at:
+                watched.server.launch()
+                watched.started_at, watched.restart_at = now, None
+                self._report(f"{watched.server.name} restarted")
+
+    async def stop(self) -> None:
+        """Stop stage after stage, last one first; the servers of a stage stop together."""
+        while self._stages:
+            stage = self._stages[-1]
+            await asyncio.gather(*(asyncio.to_thread(watched.server.stop) for watched in stage))
+            self._stages.remove(stage)
+
+    def kill(self) -> None:
+        """End everything at once, for a person who asks a second time; a running `stop` then returns soon."""
+        for watched in self._watched():
+            watched.server.process.kill()
+
+    def _watched(self) -> list[Watched]:
+        return [watched for stage in self._stages for watched in stage]
