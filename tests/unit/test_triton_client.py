@@ -415,7 +415,6 @@ async def test_statistics_are_summed_over_addresses() -> None:
         await client.infer(call(), SECONDS)
         statistics = await client.statistics("echo", "", SECONDS)
 
-
-assert (statistics.inferences, statistics.executions) == (9, 5)
-assert statistics.success.count == 5
-assert statistics.executions_by_size == {1: 1, 2: 4}
+    assert (statistics.inferences, statistics.executions) == (9, 5)
+    assert statistics.success.count == 5
+    assert statistics.executions_by_size == {1: 1, 2: 4}

@@ -3,10 +3,10 @@
 It trusts nothing: a response that makes no sense becomes EngineFailed here, before anybody cuts it into items.
 """
 
+import struct
 from collections.abc import Iterable
 from typing import Final
 
-import numpy as np
 from google.protobuf.message import DecodeError
 
 from jobs.datatypes import Datatype, DatatypeError, pack_bytes
@@ -16,19 +16,19 @@ from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStat
 from workers.triton.pb import inference_pb2 as pb
 
 _NUMBERS: Final = {
-    Datatype.BOOL: "bool_contents",
-    Datatype.INT8: "int_contents",
-    Datatype.INT16: "int_contents",
-    Datatype.INT32: "int_contents",
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT8: "uint_contents",
-    Datatype.UINT16: "uint_contents",
-    Datatype.UINT32: "uint_contents",
-    Datatype.UINT64: "uint64_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
+    Datatype.BOOL: ("bool_contents", "?"),
+    Datatype.INT8: ("int_contents", "b"),
+    Datatype.INT16: ("int_contents", "h"),
+    Datatype.INT32: ("int_contents", "i"),
+    Datatype.INT64: ("int64_contents", "q"),
+    Datatype.UINT8: ("uint_contents", "B"),
+    Datatype.UINT16: ("uint_contents", "H"),
+    Datatype.UINT32: ("uint_contents", "I"),
+    Datatype.UINT64: ("uint64_contents", "Q"),
+    Datatype.FP32: ("fp32_contents", "f"),
+    Datatype.FP64: ("fp64_contents", "d"),
 }
-"""Where typed contents hold the elements of a datatype; 16-bit floats exist only as raw bytes."""
+"""Where typed contents hold a datatype's elements, and `struct`'s letter for them; 16-bit floats come only raw."""
 
 
 def reply(call: InferCall, data: bytes) -> InferReply:
@@ -110,11 +110,11 @@ def _tensors(response: pb.ModelInferResponse) -> dict[str, Tensor]:
 def _typed(datatype: Datatype, contents: pb.InferTensorContents) -> bytes:
     if datatype is Datatype.BYTES:
         return pack_bytes(contents.bytes_contents)
-    field = _NUMBERS.get(datatype)
-    if field is None:
+    if datatype not in _NUMBERS:
         raise DatatypeError(f"{datatype} has no typed contents")
+    field, letter = _NUMBERS[datatype]
     numbers = getattr(contents, field)
     try:
-        return np.array(numbers, dtype=datatype.numpy).tobytes()
-    except OverflowError as exc:
+        return struct.pack(f"<{len(numbers)}{letter}", *numbers)
+    except struct.error as exc:
         raise DatatypeError(f"a number does not fit {datatype}") from exc

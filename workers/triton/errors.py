@@ -106,7 +106,7 @@ def failure_of(status: grpc.StatusCode, text: str | None) -> JobFailure:
 def sentence(text: str) -> str:
     """The first line of an engine's text without what concerns only its operator; empty if nothing is left."""
     first = text.strip().partition("\n")[0]
-    line = _UNPRINTABLE.sub(" ", _PATH.sub("…", _NOISE.sub("", first))).strip()
+    line = " ".join(_UNPRINTABLE.sub(" ", _PATH.sub("…", _NOISE.sub("", first))).split())
     return line if len(line) <= MAX_DETAIL_LENGTH else line[: MAX_DETAIL_LENGTH - 1] + "…"
 
 
