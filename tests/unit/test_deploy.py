@@ -179,6 +179,13 @@ def test_triton_knows_every_flag_it_is_given(compose: Compose) -> None:
     assert {flag.split("=")[0] for flag in flags} <= known
 
 
+def test_workers_ping_no_faster_than_the_engine_accepts(compose: Compose) -> None:
+    flags = dict(flag.lstrip("-").split("=") for flag in compose["services"]["triton"]["command"][1:])
+    every_ms = 1000 * float(compose["services"]["worker"]["environment"]["INFERQ_ENGINE_KEEPALIVE_SECONDS"])
+    assert every_ms > float(flags["grpc-http2-min-recv-ping-interval-without-data"])
+    assert flags["grpc-keepalive-permit-without-calls"] == "1"
+
+
 @pytest.mark.server
 def test_redis_keeps_what_it_accepted(compose: Compose, tmp_path: Path) -> None:
     """`B023`: the server under the compose file's own arguments logs every write and evicts nothing."""
