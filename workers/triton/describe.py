@@ -57,7 +57,7 @@ def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> Mo
     except _UnknownDatatype as exc:
         refusal = f"{exc}."
     except ParameterError as exc:
-        refusal = f"The model's '{parameter.KEY}' parameter is wrong: {exc}."
+        refusal = " ".join(f"The model's '{parameter.KEY}' parameter is wrong: {exc}.".split())
     if config.HasField("sequence_batching"):
         refusal = _STATEFUL
     is_decoupled = config.model_transaction_policy.decoupled

@@ -92,7 +92,8 @@ def _first(exc: ValidationError) -> str:
     where = ".".join(str(step) for step in error["loc"])
     got = repr(error["input"])
     quote = got if len(got) <= _MAX_QUOTE_LENGTH else got[:_MAX_QUOTE_LENGTH] + "…"
-    problem = error["msg"][:1].lower() + error["msg"][1:]
+    problem = "there is no such option" if error["type"] == "extra_forbidden" else error["msg"]
+    problem = problem[:1].lower() + problem[1:]
     return f"{where + ': ' if where else ''}{problem}, got {quote}"
 
 
