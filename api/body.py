@@ -1,0 +1,132 @@
+"""Reads request bodies: how many bytes, how fast, and whether all of them came.
+
+It owns the caps on size and speed; it must not know what a body means.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from api.problems import Problem, ProblemCode
+
+_MAX_LENGTH_DIGITS: Final = 18
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """How large a body may be and how slow: `min_bytes_per_second` on average, after the first `grace_seconds`."""
+
+    max_bytes: int
+    grace_seconds: float = 20.0
+    min_bytes_per_second: float = 1024.0
+
+
+class RequestHeaders:
+    """The headers of one request by lower-case name, collected in one pass because intake asks for several."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._values: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            self._values.setdefault(name, []).append(value)
+
+    def one(self, name: str) -> str:
+        """The header's value, '' where it is not given; raises Problem where it is given more than once."""
+        found = self._values.get(name.encode())
+        if found is None:
+            return ""
+        if len(found) > 1:
+            raise Problem(ProblemCode.INVALID_REQUEST, f"The header {name} is given {len(found)} times.")
+        return found[0].decode("latin-1").strip()
+
+
+@contextmanager
+def body_unread() -> Iterator[None]:
+    """Problems that are raised in here end the connection, since the request's body was not read to its end."""
+    try:
+        yield
+    except Problem as problem:
+        problem.close = True
+        raise
+
+
+async def read_body(request: Request, headers: RequestHeaders, limits: BodyLimits) -> bytes:
+    """The whole body.
+
+    Raises Problem: too large (as soon as that is known), too slow, cut short, or with a content encoding.
+    """
+    with body_unread():
+        declared = _check_headers(headers, limits)
+        chunks = await _receive(request, limits)
+        if declared is not None and sum(map(len, chunks)) != declared:
+            raise _cut_short()
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _check_headers(headers: RequestHeaders, limits: BodyLimits) -> int | None:
+    """The declared length, None where there is none."""
+    encoding = headers.one("content-encoding").lower()
+    if encoding not in ("", "identity"):
+        raise Problem(
+            ProblemCode.UNSUPPORTED_MEDIA_TYPE,
+            f"The body has the Content-Encoding {encoding}; send it without one.",
+            headers={"Accept-Encoding": "identity"},
+        )
+    declared = _declared_length(headers)
+    if declared is not None and declared > limits.max_bytes:
+        raise _too_large(limits)
+    return declared
+
+
+def _declared_length(headers: RequestHeaders) -> int | None:
+    text = headers.one("content-length")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS):
+        raise Problem(ProblemCode.INVALID_REQUEST, "Content-Length is not a number of bytes.")
+    return int(text)
+
+
+async def _receive(request: Request, limits: BodyLimits) -> list[bytes]:
+    chunks: list[bytes] = []
+    received = 0
+    begun_at = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout_at(begun_at + limits.grace_seconds) as deadline:
+            while True:
+                message = await request.receive()
+                if message["type"] != "http.request":
+                    raise _cut_short()
+                chunk = message.get("body", b"")
+                if chunk:
+                    received += len(chunk)
+                    if received > limits.max_bytes:
+                        raise _too_large(limits)
+                    chunks.append(chunk)
+                if not message.get("more_body", False):
+                    return chunks
+                deadline.reschedule(begun_at + limits.grace_seconds + received / limits.min_bytes_per_second)
+    except TimeoutError:
+        raise Problem(
+            ProblemCode.BODY_TOO_SLOW,
+            f"Only {received} bytes of the body arrived in time; after {limits.grace_seconds:g} seconds it must keep "
+            f"up {limits.min_bytes_per_second:g} bytes per second.",
+        ) from None
+
+
+def _too_large(limits: BodyLimits) -> Problem:
+    return Problem(
+        ProblemCode.PAYLOAD_TOO_LARGE,
+        f"The body is larger than the {limits.max_bytes} bytes that this server takes.",
+        max_body_bytes=limits.max_bytes,
+    )
+
+
+def _cut_short() -> Problem:
+    return Problem(ProblemCode.INCOMPLETE_BODY, "The body is shorter than it was announced.")

@@ -1,0 +1,96 @@
+"""The forms that a submission can have, told apart by the headers, each parsed into a draft.
+
+It owns which media type means which form. It must not know any model, and it never waits: bodies arrive whole.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from api.body import RequestHeaders
+from api.intake.draft import Draft, DraftUpload
+from api.intake.envelope import draft_from_binary, draft_from_json, draft_from_msgpack
+from api.intake.fields import INPUT, add_option, take_outputs, take_parameters
+from api.intake.limits import IntakeLimits
+from api.intake.media import JSON, MSGPACK, MULTIPART, OCTETS, TEXT, MediaType, media_type
+from api.intake.multipart import Part, parse_multipart
+from api.intake.options import FIELD_NAMES
+from api.problems import Problem, ProblemCode
+
+HEADER_LENGTH: Final = "inference-header-content-length"
+
+
+def parse_form(body: bytes, headers: RequestHeaders, query: Mapping[str, str], limits: IntakeLimits) -> Draft:
+    """What headers, query and body say together; raises Problem."""
+    media = media_type(headers.one("content-type"))
+    header_length = headers.one(HEADER_LENGTH)
+    if header_length:
+        return _with_query(draft_from_binary(body, header_length, limits), query)
+    if media.type == JSON:
+        return _with_query(draft_from_json(body, limits), query)
+    if media.type in MSGPACK:
+        return _with_query(draft_from_msgpack(body), query)
+    options: dict[str, Any] = dict(query)
+    if media.type == MULTIPART:
+        return _from_fields(options, _uploads(parse_multipart(body, media.parameters.get("boundary", "")), options))
+    charset = media.parameters.get("charset", "")
+    return _from_fields(options, [DraftUpload(options.pop(INPUT, ""), media.type or OCTETS, body, charset)])
+
+
+def is_document(headers: RequestHeaders) -> bool:
+    """Whether the body is to be parsed into Python objects as a whole, which takes many times its size in memory."""
+    media = media_type(headers.one("content-type"))
+    return media.type == JSON and not headers.one(HEADER_LENGTH)
+
+
+def _with_query(draft: Draft, query: Mapping[str, str]) -> Draft:
+    if not query:
+        return draft
+    said = dict(draft.options)
+    for name, value in query.items():
+        add_option(said, name, value)
+    fields = _from_fields(said, [])
+    for name, twice in (
+        ("outputs", draft.outputs and fields.outputs),
+        ("parameters", draft.parameters and fields.parameters),
+    ):
+        if twice:
+            raise Problem(ProblemCode.INVALID_OPTION, f"The option `{name}` is given twice.", option=name)
+    return Draft(
+        options=fields.options,
+        tensors=draft.tensors,
+        outputs=draft.outputs if draft.outputs is not None else fields.outputs,
+        parameters=draft.parameters or fields.parameters,
+        request_id=draft.request_id,
+    )
+
+
+def _from_fields(options: dict[str, Any], uploads: list[DraftUpload]) -> Draft:
+    outputs, parameters = take_outputs(options), take_parameters(options)
+    return Draft(options=options, uploads=tuple(uploads), outputs=outputs, parameters=parameters)
+
+
+def _uploads(parts: list[Part], options: dict[str, Any]) -> list[DraftUpload]:
+    """The parts that are inputs; those that are options go to `options`."""
+    uploads: list[DraftUpload] = []
+    for part in parts:
+        if part.name in FIELD_NAMES and not part.is_file:
+            add_option(options, part.name, _text(part))
+        else:
+            uploads.append(_upload(part))
+    if INPUT in options:
+        raise Problem(
+            ProblemCode.INVALID_OPTION, "In a multipart body a part's name says its input, so `input` has no meaning."
+        )
+    return uploads
+
+
+def _text(part: Part) -> str:
+    try:
+        return str(part.data, "utf-8")
+    except UnicodeDecodeError:
+        raise Problem(ProblemCode.INVALID_OPTION, f"The option `{part.name}` is not UTF-8.", option=part.name) from None
+
+
+def _upload(part: Part) -> DraftUpload:
+    media = media_type(part.content_type) if part.content_type else MediaType(OCTETS if part.is_file else TEXT, {})
+    return DraftUpload(part.name, media.type, part.data, media.parameters.get("charset", ""), part.is_file)

@@ -1,0 +1,37 @@
+"""How much one submission may ask of the api; the caps that are not settings are documented constants here."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from api.body import BodyLimits
+
+MAX_PARTS: Final = 64
+"""Parts of a multipart body: inputs and options together."""
+
+MAX_OPTION_BYTES: Final = 64 * 1024
+"""Length of one option's text; input fields may be as long as the body."""
+
+MAX_METADATA_BYTES: Final = 4096
+MAX_METADATA_DEPTH: Final = 64
+MAX_PARAMETERS: Final = 64
+MAX_PARAMETER_BYTES: Final = 4096
+MAX_REQUEST_ID_LENGTH: Final = 255
+MAX_IDEMPOTENCY_KEY_LENGTH: Final = 255
+MAX_DURATION_SECONDS: Final = 30 * 86_400
+MAX_TIMEOUT_SECONDS: Final = 86_400
+MAX_FAILURES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimits:
+    """The caps that a deployment sets. JSON has its own, because parsed it takes many times the memory of its text."""
+
+    max_body_bytes: int
+    max_pixels: int
+    max_json_bytes: int = 32 * 1024 * 1024
+    body_grace_seconds: float = 20.0
+
+    @property
+    def body(self) -> BodyLimits:
+        """The caps on reading a body."""
+        return BodyLimits(self.max_body_bytes, self.body_grace_seconds)

@@ -1,0 +1,152 @@
+"""Does a request fit a model? Names, datatypes, shapes and rows, outputs; the bytes come last.
+
+It owns the rules and what is said about a breach; it is pure, and it must not change what it judges.
+"""
+
+from collections.abc import Sequence
+
+from api.formats import FormatError
+from api.formats.values import data_from_values
+from api.intake.describe import dims, model_words, names
+from api.intake.draft import DraftOutput, DraftTensor, DraftUpload
+from api.problems import Problem, ProblemCode
+from jobs.datatypes import Datatype, DatatypeError, check_size
+from jobs.record import RequestedOutput
+from jobs.spec import InputSpec, ModelSpec, OutputKind
+from jobs.tensors import Buffer
+
+_UNCLASSIFIABLE = (Datatype.BYTES, Datatype.BOOL, Datatype.FP16, Datatype.BF16)
+
+
+def check_served(model: ModelSpec, version: str) -> None:
+    """Raise Problem unless jobs are accepted for this model and version ('' is the engine's choice)."""
+    if model.refusal is not None:
+        raise Problem(ProblemCode.MODEL_NOT_SERVED, model.refusal, model=model.name)
+    if version and version not in model.versions:
+        raise Problem(
+            ProblemCode.UNKNOWN_VERSION,
+            f"Model `{model.name}` has no version {version[:100]}; it has {', '.join(model.versions)}.",
+            model=model.name,
+            known_versions=list(model.versions),
+        )
+
+
+def check_names(model: ModelSpec, given: Sequence[str]) -> None:
+    """Raise Problem unless each input is given once, unless it is optional, and nothing else is."""
+    seen: set[str] = set()
+    for name in given:
+        if model.input(name) is None:
+            raise Problem(
+                ProblemCode.UNKNOWN_INPUT,
+                f"Model `{model.name}` has no input `{name[:100]}`; it takes {model_words(model)}.",
+                input=name[:100],
+            )
+        if name in seen:
+            raise Problem(
+                ProblemCode.DUPLICATE_INPUT, f"The input {names([name])} is given more than once.", input=name
+            )
+        seen.add(name)
+    missing = [spec.name for spec in model.inputs if not spec.optional and spec.name not in seen]
+    if missing:
+        raise Problem(
+            ProblemCode.MISSING_INPUT,
+            f"The input {names(missing)} is missing; model `{model.name}` takes {model_words(model)}.",
+            missing=missing,
+        )
+
+
+def check_rows(model: ModelSpec, inputs: Sequence[DraftTensor | DraftUpload]) -> int | None:
+    """The number of rows that every tensor has, or None where all are single items; raises Problem.
+
+    A tensor with one dimension more than its spec is the client's own batch of rows. Uploads are single items.
+    """
+    rows = {item.name: _rows(model, item) for item in inputs}
+    if len(set(rows.values())) > 1:
+        words = ", ".join(
+            f"`{name}` is one item" if count is None else f"`{name}` has {count} rows" for name, count in rows.items()
+        )
+        raise Problem(
+            ProblemCode.INVALID_TENSOR, f"All inputs must be one item, or have the same number of rows: {words}."
+        )
+    return next(iter(rows.values()), None)
+
+
+def _rows(model: ModelSpec, item: DraftTensor | DraftUpload) -> int | None:
+    if isinstance(item, DraftUpload):
+        return None
+    spec = model.input(item.name)
+    assert spec is not None
+    if item.datatype != spec.datatype:
+        raise _mismatch(model, spec, item)
+    rank = len(spec.dims)
+    has_rows = model.max_batch_size > 0 and len(item.shape) == rank + 1
+    row_shape = item.shape[1:] if has_rows else item.shape
+    if len(row_shape) != rank or not all(
+        dim == wanted or (wanted < 0 <= dim) for dim, wanted in zip(row_shape, spec.dims, strict=True)
+    ):
+        raise _mismatch(model, spec, item)
+    if not has_rows:
+        return None
+    rows = item.shape[0]
+    if not 1 <= rows <= model.max_batch_size:
+        raise Problem(
+            ProblemCode.INVALID_TENSOR,
+            f"Input `{spec.name}` has {rows} rows; model `{model.name}` takes 1 to {model.max_batch_size} at a time.",
+            input=spec.name,
+        )
+    return rows
+
+
+def _mismatch(model: ModelSpec, spec: InputSpec, item: DraftTensor) -> Problem:
+    rows = f", or up to {model.max_batch_size} rows of it" if model.max_batch_size > 0 else ""
+    return Problem(
+        ProblemCode.INVALID_TENSOR,
+        f"Input `{spec.name}` of model `{model.name}` takes {spec.datatype} {dims(spec.dims)}{rows}; "
+        f"got {item.datatype[:40]} {dims(item.shape[:40])}.",
+        input=spec.name,
+        expected={"datatype": spec.datatype.value, "shape": list(spec.dims)},
+        got={"datatype": item.datatype[:40], "shape": list(item.shape[:40])},
+    )
+
+
+def tensor_data(tensor: DraftTensor) -> Buffer:
+    """The raw bytes of a tensor whose shape has been checked; raises Problem where bytes or values don't fit it."""
+    datatype = Datatype(tensor.datatype)
+    try:
+        if tensor.values is not None:
+            return data_from_values(datatype, tensor.shape, tensor.values)
+        check_size(datatype, tensor.shape, memoryview(tensor.data))
+    except (FormatError, DatatypeError) as exc:
+        raise Problem(
+            ProblemCode.INVALID_TENSOR, f"Input `{tensor.name}`: {str(exc).rstrip('.')}.", input=tensor.name
+        ) from None
+    return tensor.data
+
+
+def requested_outputs(model: ModelSpec, asked: tuple[DraftOutput, ...] | None) -> tuple[RequestedOutput, ...]:
+    """The outputs to compute; all of them where none are asked for. Raises Problem."""
+    if not asked:
+        asked = tuple(DraftOutput(spec.name) for spec in model.outputs)
+    if len({output.name for output in asked}) != len(asked):
+        raise Problem(ProblemCode.INVALID_OUTPUT, "An output is asked for twice.")
+    return tuple(_requested(model, output) for output in asked)
+
+
+def _requested(model: ModelSpec, asked: DraftOutput) -> RequestedOutput:
+    spec = model.output(asked.name)
+    if spec is None:
+        raise Problem(
+            ProblemCode.UNKNOWN_OUTPUT,
+            f"Model `{model.name}` has no output `{asked.name[:100]}`; "
+            f"it has {names(output.name for output in model.outputs)}.",
+            output=asked.name[:100],
+        )
+    if asked.classes is None:
+        return RequestedOutput(spec.name, spec.top if spec.kind is OutputKind.CLASSIFICATION else 0)
+    if asked.classes and spec.datatype in _UNCLASSIFIABLE:
+        raise Problem(
+            ProblemCode.INVALID_OUTPUT,
+            f"Output `{spec.name}` is {spec.datatype}, which has no classes.",
+            output=spec.name,
+        )
+    return RequestedOutput(spec.name, asked.classes)
