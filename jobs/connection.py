@@ -5,8 +5,8 @@ It owns how calls are sent and what their failures mean; it must not know keys o
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -36,7 +37,7 @@ _LUA: Final = Path(__file__).parent / "lua"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _UNSUPPORTED_REPLIES: Final = ("MOVED ", "ASK ", "CLUSTERDOWN", "CROSSSLOT")
 _FAULTS: Final = (RedisError, OSError)  # asyncio.timeout raises TimeoutError, an OSError
-_AWAY: Final = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError, OSError)
+_AWAY: Final = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError, NoScriptError, OSError)
 _AWAY_REPLIES: Final = ("MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MISCONF", "UNKILLABLE", "BUSY ")
 
 
@@ -70,13 +71,19 @@ def translate(exc: Exception) -> StoreError:
     message = str(exc) or type(exc).__name__
     if isinstance(exc, OutOfMemoryError) or "OOM command not allowed" in message:
         return StoreFull("Redis is at its memory limit; free memory or raise maxmemory")
-    if isinstance(exc, AuthenticationError) or message.startswith(("WRONGPASS", "NOAUTH", "NOPERM")):
+    if isinstance(exc, AuthenticationError | NoPermissionError):
         return StoreMisconfigured(f"Redis refuses our credentials: {message}")
     if message.startswith(_UNSUPPORTED_REPLIES):
         return StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
     if isinstance(exc, _AWAY) or message.startswith(_AWAY_REPLIES):
         return StoreUnavailable(f"Redis does not answer as a primary: {message}")
     return StoreError(f"Redis refused a call: {message}")
+
+
+def _refusal(exc: Exception) -> StoreError:
+    error = translate(exc)
+    error.__cause__ = exc
+    return error
 
 
 class Call:
@@ -126,23 +133,27 @@ class Connection:
         A call whose connection turned out to be dead is sent once more, so every call must bear repetition.
         Raises StoreUnavailable after the deadline at the latest, StoreFull, StoreMisconfigured or StoreError.
         """
+        replies = await self.replies(*calls)
+        for reply in replies:
+            if isinstance(reply, StoreError):
+                raise reply
+        return replies
+
+    async def replies(self, *calls: Call) -> list[Any]:
+        """As `run`, but what Redis refused is a StoreError in its place in the list."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 try:
                     replies = await self._send(calls)
                 except RedisConnectionError:
                     replies = await self._send(calls)
-                missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
-                if missing:
-                    await self._load([calls[i].script or "" for i in missing])
-                    for i, reply in zip(missing, await self._send([calls[i] for i in missing]), strict=True):
-                        replies[i] = reply
+                first = next((i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+                if first is not None:  # what came after it may have relied on it
+                    self._shas.clear()
+                    replies[first:] = await self._send(calls[first:])
         except _FAULTS as exc:
             raise translate(exc) from exc
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise translate(reply) from reply
-        return replies
+        return [_refusal(reply) if isinstance(reply, Exception) else reply for reply in replies]
 
     async def _send(self, calls: Sequence[Call]) -> list[Any]:
         unknown = {call.script for call in calls if call.script and call.script not in self._shas}
@@ -166,10 +177,14 @@ class Connection:
             self._shas[name] = sha.decode() if isinstance(sha, bytes) else sha
 
     async def block_pop(self, key_names: Sequence[str], timeout_seconds: float) -> str | None:
-        """The first of these lists that has an element, which is taken; None when none had within the time."""
+        """The first of these lists that has an element, which is taken; None when none had within the time.
+
+        It waits half of a call's deadline at most, so that a silent server is never taken for an empty list.
+        """
+        wait_seconds = min(timeout_seconds, self._timeout_seconds / 2)
         try:
-            async with asyncio.timeout(timeout_seconds + self._timeout_seconds):
-                reply = await self._client.execute_command("BLPOP", *key_names, timeout_seconds)  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(self._timeout_seconds):
+                reply = await self._client.execute_command("BLPOP", *key_names, wait_seconds)  # type: ignore[no-untyped-call]
         except _FAULTS as exc:
             raise translate(exc) from exc
         return reply[0].decode() if reply else None
@@ -196,39 +211,61 @@ class Connection:
                 async with asyncio.timeout(self._timeout_seconds):
                     await pubsub.subscribe(*channels)
                     for _ in channels:
-                        await pubsub.get_message(timeout=self._timeout_seconds)
+                        await pubsub.get_message(timeout=None)
             except _FAULTS as exc:
                 raise translate(exc) from exc
-            yield self._messages(pubsub)
+            async with aclosing(self._messages(pubsub)) as messages:
+                yield messages
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
-    async def _messages(self, pubsub: Any) -> AsyncIterator[tuple[str, bytes]]:
+    async def _messages(self, pubsub: Any) -> AsyncGenerator[tuple[str, bytes], None]:
+        """What was published. After half a deadline of silence the server must answer a PING in the other half."""
+        is_asked = False
         while True:
             try:
-                message = await pubsub.get_message(timeout=self._timeout_seconds)
-                if message is None:  # silence: prove that the connection still stands
+                message = await pubsub.get_message(timeout=self._timeout_seconds / 2)
+                if message is None and is_asked:
+                    raise RedisTimeoutError("no answer to a PING")
+                if message is None:
                     async with asyncio.timeout(self._timeout_seconds):
                         await pubsub.ping()
-                    continue
             except _FAULTS as exc:
                 raise translate(exc) from exc
-            if message["type"] == "message":
+            is_asked = message is None
+            if message is not None and message["type"] == "message":
                 yield message["channel"].decode(), message["data"]
 
-    async def check(self) -> list[str]:
+    async def check(self, *, needs_disk: bool = False) -> list[str]:
         """Prove that this server can be used, and return warnings.
 
-        Raises StoreMisconfigured for Redis Cluster, for a replica and for a `maxmemory-policy` that evicts.
+        Raises StoreMisconfigured for Redis Cluster, for a replica, for a `maxmemory-policy` that evicts, and where jobs
+        must be on disk (`needs_disk`) for a server that writes none.
         """
-        (info,) = await self.run(Call("INFO"))
+        info = await self._info()
+        if info is None:
+            return ["INFO is not permitted: see to it that maxmemory-policy is noeviction and appendonly is on"]
         if info.get("cluster_enabled"):
             raise StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
         if info.get("role") == "slave":
             raise StoreMisconfigured("This Redis is a replica; point INFERQ_REDIS_URL at the primary")
+        if needs_disk and not info.get("aof_enabled"):
+            raise StoreMisconfigured(
+                "INFERQ_DURABLE is on, but this Redis writes no append-only file: set appendonly yes"
+            )
         policy = info.get("maxmemory_policy")
         if policy is None:
             return ["maxmemory-policy is unknown (INFO does not say); it must be noeviction, or jobs get lost"]
         if policy != "noeviction":
             raise StoreMisconfigured(f"maxmemory-policy is {policy}, which drops jobs; set it to noeviction")
         return [] if info.get("aof_enabled") else ["appendonly is off: jobs do not survive a restart of Redis"]
+
+    async def _info(self) -> dict[str, Any] | None:
+        """What the server says of itself, None where our credentials may not ask."""
+        (info,) = await self.replies(Call("INFO"))
+        if isinstance(info, StoreError):
+            if isinstance(info.__cause__, NoPermissionError):
+                return None
+            raise info
+        found: dict[str, Any] = info
+        return found
