@@ -11,6 +11,7 @@
 | `inferq:wake:{model}` | list | an hour, capped | the doorbell on which idle workers block |
 | `inferq:open` | zset | while not empty | all ids that are not terminal; score = when the sweeper looks |
 | `inferq:index:{tenant}` | zset | entries as their records | ids by creation ms |
+| `inferq:forget` | zset | while not empty | terminal ids, each with its tenant; score = when the record is gone |
 | `inferq:idem:{tenant}:{key}` | string | as the job's record | idempotency: id and fingerprint |
 | `inferq:models` | hash | for ever, one field a model | what workers have registered |
 | `inferq:workers` | hash | fields removed when stale | heartbeats of live workers |
@@ -22,6 +23,9 @@ from typing import Final
 
 PREFIX: Final = "inferq:"
 OPEN_KEY: Final = f"{PREFIX}open"
+FORGET_KEY: Final = f"{PREFIX}forget"
+NOTHING_KEY: Final = f"{PREFIX}nothing"
+"""Never exists: a script that must run although Redis is at its memory limit begins by deleting it."""
 MODELS_KEY: Final = f"{PREFIX}models"
 WORKERS_KEY: Final = f"{PREFIX}workers"
 DONE_CHANNEL: Final = f"{PREFIX}done"
@@ -87,7 +91,9 @@ def index_key(tenant: str) -> str:
 
 
 def idempotency_key(tenant: str, key: str) -> str:
-    """What a tenant's idempotency key stands for."""
+    """What a tenant's idempotency key stands for; ValueError for a tenant that could pass for another's key."""
+    if ":" in tenant:
+        raise ValueError(f"a tenant's name has no colon: {tenant!r}")
     return f"{_IDEMPOTENCY}{tenant}:{key}"
 
 
@@ -104,6 +110,8 @@ def lua_prelude() -> str:
     }
     constants = {
         "OPEN": OPEN_KEY,
+        "FORGET": FORGET_KEY,
+        "NOTHING": NOTHING_KEY,
         "WORKERS": WORKERS_KEY,
         "DONE": DONE_CHANNEL,
         "STARTED": STARTED_CHANNEL,

@@ -5,12 +5,12 @@ It owns what is stored and in which order; it must not decide policy (what to re
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from jobs import codec, keys
-from jobs.connection import Call, Connection, StoreUnavailable
+from jobs.connection import Call, Connection, StoreError, StoreFull, StoreUnavailable
 from jobs.errors import ErrorCode, JobError
 from jobs.record import Job, JobRequest, Outcome
 from jobs.settings import StoreSettings
@@ -25,6 +25,10 @@ ALONE_FROM: Final = 2
 _UNSETTLED_TTL_MS: Final = 60_000
 _LEASE_GRACE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
+_FSYNC_SHARE: Final = 0.8
+"""Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
+_FORGET_LIMIT: Final = 1_000
+_NO_OUTPUT: Final = "NO_OUTPUT"
 
 
 def new_job_id() -> str:
@@ -80,11 +84,16 @@ class Claimed:
 
 
 class Claim(NamedTuple):
-    """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none."""
+    """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none.
+
+    `dropped` queue entries belonged to no sound job; `left` ones wait for a process that reads their newer version.
+    """
 
     jobs: list[Claimed]
     now_ms: int
     next_due_ms: int
+    dropped: int = 0
+    left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +200,7 @@ class JobStore:
         """A store on a proven server, and warnings about it; raises StoreMisconfigured or StoreUnavailable."""
         connection = Connection.from_settings(settings)
         try:
-            return cls(connection, settings), await connection.check()
+            return cls(connection, settings), await connection.check(needs_disk=settings.durable)
         except BaseException:
             await connection.close()
             raise
@@ -208,11 +217,10 @@ class JobStore:
         """Store jobs in one round trip; each is stored or refused by itself."""
         calls: list[Call] = []
         for item in submissions:
-            calls.append(Call("SET", keys.input_key(item.id), item.payload, "PX", _UNSETTLED_TTL_MS))
+            calls.append(_payload_call(keys.input_key(item.id), item.payload))
             calls.append(Call(*self._submit_arguments(item), script="submit"))
         if self._settings.durable:
-            wait_ms = int(self._settings.redis_timeout_seconds * 1000)
-            calls.append(Call("WAITAOF", 1, 0, wait_ms))
+            calls.append(Call("WAITAOF", 1, 0, int(self._settings.redis_timeout_seconds * 1000 * _FSYNC_SHARE)))
         replies = await self.connection.run(*calls)
         if self._settings.durable and replies.pop()[0] < 1:
             raise StoreUnavailable("Redis has not written the job to disk in time; it may or may not be kept")
@@ -250,7 +258,8 @@ class JobStore:
         (reply,) = await self.connection.run(Call(*arguments, script="claim"))
         claimed: list[Claimed] = []
         broken: list[Settlement] = []
-        for raw_id, attempt, failures, redeliveries, created_ms, due_ms, request in reply[3:]:
+        now_ms, next_due_ms, dropped, left = reply[:4]
+        for raw_id, attempt, failures, redeliveries, created_ms, due_ms, request in reply[4:]:
             lease = Lease(raw_id.decode(), attempt)
             try:
                 decoded = JobRequest.decode(request)
@@ -260,10 +269,12 @@ class JobStore:
             claimed.append(Claimed(lease, decoded, failures, redeliveries, int(created_ms), int(due_ms)))
         if broken:
             await self.settle(broken)
-        return Claim(claimed, int(reply[0]), int(float(reply[1])))
+        return Claim(claimed, int(now_ms), int(float(next_due_ms)), dropped, left)
 
     async def load(self, job_ids: Sequence[str]) -> list[bytes | None]:
         """The request payloads, None where one is gone."""
+        if not job_ids:
+            return []
         (payloads,) = await self.connection.run(Call("MGET", *map(keys.input_key, job_ids)))
         return list(payloads)
 
@@ -276,21 +287,40 @@ class JobStore:
         return {lease for lease, word in zip(leases, words, strict=True) if word != b"OK"}
 
     async def settle(self, settlements: Sequence[Settlement]) -> dict[Lease, Settled]:
-        """Record how attempts ended, all in one round trip; a lost lease changes nothing."""
+        """Record how attempts ended, all in one round trip; a lost lease changes nothing.
+
+        A Redis at its memory limit takes results all the same, for every job that ends makes room.
+        """
+        words = await self._settle(settlements, is_full=False)
+        refused = [item for item in settlements if words[item.lease] == _NO_OUTPUT]
+        if refused:
+            words |= await self._settle(refused, is_full=True)
+        if _NO_OUTPUT in words.values():
+            raise StoreUnavailable("Redis did not take a result; nothing is lost, settle again")
+        return {lease: Settled(word) for lease, word in words.items()}
+
+    async def _settle(self, settlements: Sequence[Settlement], *, is_full: bool) -> dict[Lease, str]:
         blocks: dict[str, list[Settlement]] = {}
         for settlement in settlements:
             blocks.setdefault(type(settlement).__name__.lower(), []).append(settlement)
-        writes = [_output_call(item) for item in settlements if isinstance(item, Succeed) and item.output is not None]
+        writes = [
+            _payload_call(keys.output_key(*item.lease), item.output, is_full=is_full)
+            for item in settlements
+            if isinstance(item, Succeed) and item.output is not None
+        ]
         scripts = [
             Call(self._clock_ms(), *(part for item in block for part in _settle_arguments(item)), script=name)
             for name, block in blocks.items()
         ]
         if not scripts:
             return {}
-        replies = await self.connection.run(*writes, *scripts)
+        written, replies = _cut(await self.connection.replies(*writes, *scripts), len(writes))
+        for reply in [*(reply for reply in written if not isinstance(reply, StoreFull)), *replies]:
+            if isinstance(reply, StoreError):
+                raise reply
         return {
-            item.lease: Settled(word.decode())
-            for block, words in zip(blocks.values(), replies[len(writes) :], strict=True)
+            item.lease: word.decode()
+            for block, words in zip(blocks.values(), replies, strict=True)
             for item, word in zip(block, words, strict=True)
         }
 
@@ -313,10 +343,16 @@ class JobStore:
         }
 
     async def expire(self, job_ids: Sequence[str] = (), limit: int = 100, look_again_ms: int = 5_000) -> Swept:
-        """End jobs that waited too long or that nobody holds; of these ids, or of all whose time has come."""
+        """End jobs that waited too long or that nobody holds; of these ids, or of all whose time has come.
+
+        Without ids it also drops the index entries of records that are gone.
+        """
         error = JobError(ErrorCode.LOST, "It was running, but no worker held it any more.")
         arguments = (self._clock_ms(), limit, look_again_ms, Outcome(error=error).encode(), *(job_ids or ("",)))
-        (reply,) = await self.connection.run(Call(*arguments, script="expire"))
+        calls = [Call(*arguments, script="expire")]
+        if not job_ids:
+            calls.append(Call(self._clock_ms(), _FORGET_LIMIT, script="forget"))
+        reply, *_ = await self.connection.run(*calls)
         return Swept(_ids(reply[0]), _ids(reply[1]))
 
     async def cancel(self, job_id: str, tenant: str) -> Canceled:
@@ -330,12 +366,16 @@ class JobStore:
         return Deleted(word.decode())
 
     async def get(self, job_id: str, tenant: str) -> Inspection | None:
-        """A job of this tenant, or None; one that is past its queue deadline expires by being looked at."""
+        """A job of this tenant, or None; one that is past its queue deadline expires by being looked at.
+
+        Raises CodecError where the record is damaged or of a newer version.
+        """
         (reply,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, script="inspect"))
         if not reply:
             return None
         fields, rank, depth, now_ms = reply
-        return Inspection(Job.from_hash(job_id, _pairs(fields)), rank, depth, int(now_ms))
+        job = Job.from_hash(job_id, _pairs(fields))
+        return Inspection(_without_late_result(job, int(now_ms)), rank, depth, int(now_ms))
 
     async def output(self, job: Job) -> bytes | None:
         """The result payload of a succeeded job, None once its time is up."""
@@ -353,8 +393,25 @@ def _submit_reply(word: str, job_id: str) -> SubmitReply:
     return SubmitReply(Submitted(word), job_id)
 
 
-def _output_call(item: Succeed) -> Call:
-    return Call("SET", keys.output_key(*item.lease), item.output, "PX", _UNSETTLED_TTL_MS)
+def _payload_call(key: str, payload: Buffer, *, is_full: bool = False) -> Call:
+    """Write a payload for now; the script that makes it count extends its life.
+
+    Repeated after a lost reply it changes nothing: neither the bytes nor the time that a script gave them.
+    """
+    if is_full:
+        return Call(key, payload, _UNSETTLED_TTL_MS, script="output")
+    return Call("SET", key, payload, "PX", _UNSETTLED_TTL_MS, "NX")
+
+
+def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:
+    return replies[:at], replies[at:]
+
+
+def _without_late_result(job: Job, now_ms: int) -> Job:
+    """The job as it is shown once its result's time is up: an inline one lives as long as the record."""
+    if job.outcome is None or job.outcome.inline is None or now_ms < job.result_expires_ms:
+        return job
+    return replace(job, outcome=replace(job.outcome, inline=None))
 
 
 def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
@@ -363,8 +420,10 @@ def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
             return (*lease, delay_ms)
         case Retry(lease, outcome, delay_ms):
             return (*lease, delay_ms, outcome.encode())
-        case Succeed(lease, outcome) | Fail(lease, outcome):
-            return (*lease, outcome.encode())
+        case Succeed(lease, outcome, output):
+            return (*lease, int(output is not None), outcome.encode())
+        case Fail(lease, outcome):
+            return (*lease, 0, outcome.encode())
 
 
 def _ids(raw: Iterable[bytes]) -> list[str]:

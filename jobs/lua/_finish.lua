@@ -1,21 +1,35 @@
--- finish(id, job, state, now, outcome): make a job terminal. `job` = {state, model, attempt, keep_ms, record_ms} as
--- text. Frees queue entries and the payload, starts the clocks of result and record. The caller publishes.
+-- finish(id, job, state, now, outcome): make a job terminal and start the clock of its record. `job` = FINISH_FIELDS
+-- as text; outcome '' keeps what stands.
+-- clear_finished(): drop queue entries and payloads of all that were finished, note when they are to be forgotten, and
+-- publish them; called once, at the end of a script that finishes.
 
-local FINISH_FIELDS = {'state', 'model', 'attempt', 'keep_ms', 'record_ms'}
+local FINISH_FIELDS = {'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant'}
+local DAY_MS = 86400000
+local finished, inputs, entries, forget = {}, {}, {}, {}
 
 local function finish(id, job, state, now, outcome)
-  local model, keep_ms = job[2], tonumber(job[4])
-  if job[1] == 'in_progress' then
-    redis.call('ZREM', leased_key(model), id)
-  elseif redis.call('ZREM', ready_key(model), id) == 0 then
-    redis.call('ZREM', scheduled_key(model), id)
-  end
-  redis.call('ZREM', OPEN, id)
-  redis.call('UNLINK', input_key(id))
+  local lifetime = (tonumber(job[4]) or DAY_MS) + (tonumber(job[5]) or DAY_MS)
   if outcome == '' then
     redis.call('HSET', job_key(id), 'state', state, 'finished_ms', text(now))
   else
     redis.call('HSET', job_key(id), 'state', state, 'finished_ms', text(now), 'outcome', outcome)
   end
-  redis.call('PEXPIRE', job_key(id), text(keep_ms + tonumber(job[5])))
+  redis.call('PEXPIRE', job_key(id), text(lifetime))
+  local model = job[2] or ''
+  local queues = job[1] == 'in_progress' and {leased_key(model)} or {ready_key(model), scheduled_key(model)}
+  for _, queue in ipairs(queues) do
+    entries[queue] = entries[queue] or {}
+    table.insert(entries[queue], id)
+  end
+  finished[#finished + 1], inputs[#inputs + 1] = id, input_key(id)
+  forget[#forget + 1], forget[#forget + 2] = text(now + lifetime), id .. (job[6] or '')
+end
+
+local function clear_finished()
+  if #finished == 0 then return end
+  for queue, ids in pairs(entries) do redis.call('ZREM', queue, unpack(ids)) end
+  redis.call('ZREM', OPEN, unpack(finished))
+  redis.call('UNLINK', unpack(inputs))
+  redis.call('ZADD', FORGET, unpack(forget))
+  redis.call('PUBLISH', DONE, table.concat(finished))
 end

@@ -1,6 +1,5 @@
--- Shared by every script: the clock, whole numbers as text, and the doorbell.
+-- Shared by every script: the clock, whole numbers as text, records, and the doorbell.
 
-local WAKE_CAP = 64
 local WAKE_TTL_MS = 3600000
 
 local function text(number)
@@ -15,9 +14,22 @@ local function now_ms(override)
   return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
 end
 
+-- Fields of a record; none where there is no record, or where the key holds something that isn't ours.
+local function record(id, ...)
+  local fields = redis.pcall('HMGET', job_key(id), ...)
+  return fields.err and {} or fields
+end
+
+-- At its memory limit Redis still runs a script whose first write frees memory. What moves or ends a job begins with
+-- this, so that running jobs finish and make room.
+local function even_when_full()
+  redis.call('DEL', NOTHING)
+end
+
+-- One token is enough: whoever takes it and leaves work behind rings again (see claim.lua).
 local function ring(model)
   local wake = wake_key(model)
-  if redis.call('LLEN', wake) < WAKE_CAP then
+  if redis.call('EXISTS', wake) == 0 then
     redis.call('LPUSH', wake, '1')
     redis.call('PEXPIRE', wake, WAKE_TTL_MS)
   end

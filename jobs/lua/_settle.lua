@@ -1,26 +1,30 @@
 -- settle(state): end a block of attempts in `state`; shared by succeed and fail.
--- ARGV[1] now override; then per job: id, attempt, outcome.
+-- ARGV[1] now override; then per job: id, attempt, 1 if it wrote an output (else 0), outcome.
 -- Replies one word per job: OK; ALREADY (this very attempt ended so before: a repeated call); LEASE_LOST (another
--- attempt or another end stands: nothing changed, this attempt's output bytes are dropped).
+-- attempt or another end stands: nothing changed, this attempt's output bytes are dropped); NO_OUTPUT (its output is not
+-- there: nothing changed, it is still in progress).
 
 local function settle(state)
-  local now, replies, done = now_ms(ARGV[1]), {}, {}
-  for i = 2, #ARGV, 3 do
-    local id, attempt, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    local job = redis.call('HMGET', job_key(id), unpack(FINISH_FIELDS))
-    local reply = 'LEASE_LOST'
-    if job[1] == 'in_progress' and job[3] == attempt then
-      finish(id, job, state, now, outcome)
-      redis.call('PEXPIRE', output_key(id, attempt), job[4])
-      done[#done + 1] = id
-      reply = 'OK'
-    elseif job[1] == state and job[3] == attempt then
+  local now, replies = now_ms(ARGV[1]), {}
+  even_when_full()
+  for i = 2, #ARGV, 4 do
+    local id, attempt, has_output, outcome = ARGV[i], ARGV[i + 1], ARGV[i + 2] == '1', ARGV[i + 3]
+    local job = record(id, unpack(FINISH_FIELDS))
+    local is_ours, reply = job[3] == attempt, 'LEASE_LOST'
+    if is_ours and job[1] == 'in_progress' then
+      if has_output and redis.call('PEXPIRE', output_key(id, attempt), job[4]) == 0 then
+        reply = 'NO_OUTPUT'
+      else
+        finish(id, job, state, now, outcome)
+        reply = 'OK'
+      end
+    elseif is_ours and job[1] == state then
       reply = 'ALREADY'
-    else
+    elseif has_output then
       redis.call('UNLINK', output_key(id, attempt))
     end
     replies[#replies + 1] = reply
   end
-  if #done > 0 then redis.call('PUBLISH', DONE, table.concat(done)) end
+  clear_finished()
   return replies
 end

@@ -3,5 +3,6 @@
 -- Replies OK.
 -- uses: prelude
 
+even_when_full()
 redis.call('HSET', WORKERS, ARGV[2], text(now_ms(ARGV[1])) .. ' ' .. ARGV[3])
 return 'OK'

@@ -4,11 +4,12 @@
 -- uses: prelude finish
 
 local now, id, tenant = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-if redis.call('HGET', job_key(id), 'tenant') ~= tenant then return 'NOT_FOUND' end
-local job = redis.call('HMGET', job_key(id), unpack(FINISH_FIELDS))
+local job = record(id, unpack(FINISH_FIELDS))
+if job[6] ~= tenant then return 'NOT_FOUND' end
 if job[1] ~= 'queued' and job[1] ~= 'in_progress' then return 'DONE' end
+even_when_full()
 finish(id, job, 'canceled', now, '')
-redis.call('PUBLISH', DONE, id)
+clear_finished()
 if job[1] == 'queued' then return 'CANCELED' end
 redis.call('PUBLISH', CANCEL, id)
 return 'STOPPING'

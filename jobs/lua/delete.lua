@@ -4,14 +4,16 @@
 -- uses: prelude finish
 
 local now, id, tenant = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-if redis.call('HGET', job_key(id), 'tenant') ~= tenant then return 'NOT_FOUND' end
-local job = redis.call('HMGET', job_key(id), unpack(FINISH_FIELDS))
+local job = record(id, unpack(FINISH_FIELDS))
+if job[6] ~= tenant then return 'NOT_FOUND' end
 if job[1] == 'queued' or job[1] == 'in_progress' then
   if ARGV[4] ~= '1' then return 'NOT_DONE' end
+  even_when_full()
   finish(id, job, 'canceled', now, '')
+  clear_finished()
   redis.call('PUBLISH', CANCEL, id)
-  redis.call('PUBLISH', DONE, id)
 end
 redis.call('UNLINK', job_key(id), output_key(id, job[3]))
 redis.call('ZREM', index_key(tenant), id)
+redis.call('ZREM', FORGET, id .. tenant)
 return 'OK'

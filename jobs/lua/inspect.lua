@@ -4,18 +4,23 @@
 --   model before it, -1 where it is not ready; depth = jobs of the model that are queued.
 -- uses: prelude finish
 
-local now, id = now_ms(ARGV[1]), ARGV[2]
-local job = redis.call('HMGET', job_key(id), 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant',
-  'queue_deadline_ms')
-if job[6] ~= ARGV[3] then return {} end
-if job[1] == 'queued' and tonumber(job[7]) <= now then
-  finish(id, job, 'expired', now, '')
-  redis.call('PUBLISH', DONE, id)
-  job[1] = 'expired'
+local function read(id)
+  local flat, job = redis.call('HGETALL', job_key(id)), {}
+  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
+  return flat, job
 end
-local fields = redis.call('HGETALL', job_key(id))
-if job[1] ~= 'queued' then return {fields, -1, 0, text(now)} end
-local model = job[2]
+
+local now, id = now_ms(ARGV[1]), ARGV[2]
+local flat, job = read(id)
+if job.tenant ~= ARGV[3] then return {} end
+if job.state == 'queued' and (tonumber(job.queue_deadline_ms) or now + 1) <= now then
+  even_when_full()
+  finish(id, {job.state, job.model, job.attempt, job.keep_ms, job.record_ms, job.tenant}, 'expired', now, '')
+  clear_finished()
+  flat, job = read(id)
+end
+if job.state ~= 'queued' then return {flat, -1, 0, text(now)} end
+local model = job.model
 local rank = redis.call('ZRANK', ready_key(model), id) or -1
 local depth = redis.call('ZCARD', ready_key(model)) + redis.call('ZCARD', scheduled_key(model))
-return {fields, rank, depth, text(now)}
+return {flat, rank, depth, text(now)}

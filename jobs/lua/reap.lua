@@ -5,19 +5,19 @@
 
 local now, model, most, outcome = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local leased, requeued, failed = leased_key(model), {}, {}
+even_when_full()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leased, '-inf', text(now), 'LIMIT', 0, ARGV[3])) do
-  local job = redis.call('HMGET', job_key(id), 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'redeliveries',
-    'score')
+  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'redeliveries', 'score')
   if job[1] ~= 'in_progress' then
     redis.call('ZREM', leased, id)
-  elseif tonumber(job[6]) < most then
+  elseif (tonumber(job[7]) or most) < most and tonumber(job[8]) then
+    requeue(id, model, now, 0, job[8])
     redis.call('HINCRBY', job_key(id), 'redeliveries', 1)
-    requeue(id, model, now, 0, job[7])
     requeued[#requeued + 1] = id
   else
     finish(id, job, 'failed', now, outcome)
     failed[#failed + 1] = id
   end
 end
-if #failed > 0 then redis.call('PUBLISH', DONE, table.concat(failed)) end
+clear_finished()
 return {requeued, failed}

@@ -4,9 +4,10 @@
 -- uses: prelude requeue
 
 local now, replies = now_ms(ARGV[1]), {}
+even_when_full()
 for i = 2, #ARGV, 3 do
   local id, attempt, delay_ms = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  local job = redis.call('HMGET', job_key(id), 'state', 'attempt', 'model', 'score')
+  local job = record(id, 'state', 'attempt', 'model', 'score')
   local is_ours = job[1] == 'in_progress' and job[2] == attempt
   if is_ours then requeue(id, job[3], now, delay_ms, job[4]) end
   replies[#replies + 1] = is_ours and 'OK' or 'LEASE_LOST'

@@ -4,9 +4,10 @@
 -- uses: prelude requeue
 
 local now, replies = now_ms(ARGV[1]), {}
+even_when_full()
 for i = 2, #ARGV, 4 do
   local id, attempt, delay_ms, outcome = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
-  local job = redis.call('HMGET', job_key(id), 'state', 'attempt', 'model', 'score')
+  local job = record(id, 'state', 'attempt', 'model', 'score')
   local is_ours = job[1] == 'in_progress' and job[2] == attempt
   if is_ours then
     redis.call('HINCRBY', job_key(id), 'failures', 1)

@@ -14,7 +14,11 @@ local function refuse(word, other)
   return {word, other}
 end
 
-if redis.call('EXISTS', job_key(id)) == 1 then return {'OK', id} end  -- our own call, repeated after a lost reply
+local state = redis.call('HGET', job_key(id), 'state')
+if state then  -- our own call, repeated after a lost reply; what it wrote again is of no use to a job that ended meanwhile
+  if state ~= 'queued' and state ~= 'in_progress' then redis.call('UNLINK', input_key(id)) end
+  return {'OK', id}
+end
 if idem_key ~= '' then
   local first = redis.call('GET', idem_key)
   if first and redis.call('EXISTS', job_key(string.sub(first, 1, 32))) == 1 then
