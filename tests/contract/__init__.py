@@ -1,0 +1,1 @@
+"""What `jobs` promises, checked on fakeredis and on a real Valkey alike."""
