@@ -40,7 +40,8 @@ up: $(PRODUCT_READY) $(STACK_READY) ## Start everything and keep it running unti
 	@$(BIN)/inferq up $(ARGS)
 
 .PHONY: setup
-setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; every target does so when it has to
+setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; the other targets do so when they have to
+	@:
 
 ##@ Check
 .PHONY: test
