@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import grimp
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tools.verify_locks import differences, unmet
 
@@ -47,6 +51,18 @@ def test_the_wheel_brings_the_command_and_the_licence(wheel: zipfile.ZipFile) ->
     (entry_points,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert "inferq = inferq.cli:main" in wheel.read(entry_points).decode()
     assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_what_the_code_imports_is_declared() -> None:
+    """An import that only works because somebody else depends on the package breaks when they stop to."""
+    graph = grimp.build_graph(*PACKAGES, include_external_packages=True)
+    imported = {name for name in graph.modules if graph.is_module_squashed(name)} - sys.stdlib_module_names
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = described["optional-dependencies"]["heif"]
+    declared = {canonicalize_name(Requirement(line).name) for line in [*described["dependencies"], *optional]}
+    owners = packages_distributions()
+    undeclared = {name for name in imported if not declared & {canonicalize_name(owner) for owner in owners[name]}}
+    assert undeclared == set()
 
 
 def lock(folder: Path, lines: Iterable[str]) -> Path:
