@@ -56,7 +56,7 @@ class Heartbeat:
     async def run_once(self) -> None:
         """Renew the leases in hand and publish the lanes' state. Raises StoreError."""
         for lost in await self._tools.store.extend(self._tools.flights.leases(), self._tools.lease_ms):
-            if self._tools.flights.drop(lost.job_id):
+            if self._tools.flights.drop(lost):
                 log.info("job %s: attempt %d is not ours any more", *lost)
         await self._registry.beat(
             WorkerBeat(self._tools.worker_id, socket.gethostname(), os.getpid(), self._version, dict(self._beats()))
@@ -68,7 +68,7 @@ class Heartbeat:
 
     def _on_canceled(self, _channel: str, ids: list[str]) -> None:
         for job_id in ids:
-            if self._tools.flights.drop(job_id):
+            if self._tools.flights.drop_job(job_id):
                 log.info("job %s was canceled", job_id)
 
     async def _pause(self, seconds: float) -> None:

@@ -65,13 +65,16 @@ class Lane:
         self.spec = spec
 
     async def run(self) -> None:
-        """Work until `quiet`."""
+        """Work until `quiet`. While the store does not do what it is asked, say so once and try again."""
+        complaint = ""
         while not self._is_quiet:
             try:
                 await self.run_once()
+                complaint = ""
             except StoreError as exc:
-                level = logging.DEBUG if isinstance(exc, StoreUnavailable) else logging.ERROR
-                log.log(level, "lane %s can't claim: %s", self.spec.name, exc)
+                if str(exc) != complaint:
+                    complaint = str(exc)
+                    log.log(_severity(exc), "lane %s can't claim: %s", self.spec.name, complaint)
                 await asyncio.sleep(_STORE_PAUSE_SECONDS * (1 + self._tools.rng.random()))
 
     async def run_once(self) -> None:
@@ -163,3 +166,7 @@ class Lane:
             self._watch.breaker.trip(time.monotonic())
         else:
             self._watch.breaker.close()  # the engine answers and the model is gone: let its jobs fail as not found
+
+
+def _severity(exc: StoreError) -> int:
+    return logging.WARNING if isinstance(exc, StoreUnavailable) else logging.ERROR
