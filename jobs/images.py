@@ -141,7 +141,8 @@ def _jpeg_size(view: memoryview) -> tuple[int, int]:
     if size is None:
         raise InvalidImage("the JPEG has no frame header in front of its pixels")
     # Cameras append data, so the end marker may stand anywhere; only its absence from the whole rest is a proof.
-    if len(view) - scan <= _JPEG_SEARCH_BYTES and not _JPEG_END.search(view, scan):
+    rest = len(view) - scan
+    if bytes(view[-2:]) != b"\xff\xd9" and rest <= _JPEG_SEARCH_BYTES and not _JPEG_END.search(view, scan):
         raise InvalidImage(f"the JPEG is cut short: it has no end marker in its {len(view)} bytes")
     return size
 

@@ -84,39 +84,39 @@ class _Jpeg:
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
         shrink = next(factor for factor in _JPEG_SHRINKS if factor <= max_shrink)
         try:
-            pixels = self._read_strictly(shrink, is_gray)
+            return self._read_strictly(shrink, is_gray), shrink
         except ValueError as exc:
-            # A cut or garbled file makes libjpeg paint the rest grey and warn; other warnings are harmless.
-            if any(damage in str(exc).lower() for damage in _JPEG_DAMAGES):
+            # libjpeg paints what is missing of a cut or garbled file grey, and warns; its other warnings are harmless.
+            if isinstance(exc, InvalidImage) or any(damage in str(exc).lower() for damage in _JPEG_DAMAGES):
                 raise InvalidImage(f"the JPEG is damaged: {exc}") from exc
-            pixels = None
-        if pixels is None:
-            pixels = self._read_by_pillow(shrink, is_gray)
-        return pixels, shrink
+        return self._read_leniently(shrink, is_gray), shrink
 
-    def _read_strictly(self, shrink: int, is_gray: bool) -> Array | None:
-        """The pixels, or None for four inks, which libjpeg doesn't turn into colours."""
-        height, width, colors, _ = simplejpeg.decode_jpeg_header(self._view)
-        if (width, height) != self.size:
-            raise InvalidImage(f"the JPEG contradicts itself: {self.size.width}x{self.size.height}, {width}x{height}")
-        if colors in ("CMYK", "YCCK"):
-            return None
+    def _read_strictly(self, shrink: int, is_gray: bool) -> Array:
+        """The pixels; raises ValueError with libjpeg's words for anything that it would only warn of."""
+        height, width, stored, _ = simplejpeg.decode_jpeg_header(self._view)
+        self._check_size(width, height)
+        colors = "CMYK" if stored in ("CMYK", "YCCK") else "GRAY" if is_gray or stored == "Gray" else "RGB"
         pixels: Array = simplejpeg.decode_jpeg(
-            self._view,
-            "GRAY" if is_gray or colors == "Gray" else "RGB",
-            min_height=-(-height // shrink),
-            min_width=-(-width // shrink),
+            self._view, colors, min_height=-(-height // shrink), min_width=-(-width // shrink)
         )
-        return pixels
+        if colors != "CMYK":
+            return pixels
+        inks = Image.fromarray(np.subtract(255, pixels), "CMYK")  # stored inverted, as Adobe began it
+        return flatten(inks, 1, is_gray)
 
-    def _read_by_pillow(self, shrink: int, is_gray: bool) -> Array:
+    def _read_leniently(self, shrink: int, is_gray: bool) -> Array:
+        """The pixels by way of Pillow, which refuses cut files and shrugs off the rest."""
         with _translated(ImageFormat.JPEG), JpegImagePlugin.JpegImageFile(BytesIO(self._without_metadata())) as image:
-            if image.size != self.size:
-                raise InvalidImage(f"the JPEG contradicts itself: {self.size}, {image.size}")
+            self._check_size(*image.size)
             if shrink > 1:
                 image.draft(None, (self.size.width // shrink, self.size.height // shrink))
             image.load()
             return flatten(image, 1, is_gray)
+
+    def _check_size(self, width: int, height: int) -> None:
+        """The header was read by us, and its size was checked; the decoder must have read the same."""
+        if (width, height) != self.size:
+            raise InvalidImage(f"its header says both {self.size.width}x{self.size.height} and {width}x{height}")
 
     def _without_metadata(self) -> bytes:
         """The file without EXIF and comments, which we read ourselves and which make Pillow warn where damaged."""

@@ -6,7 +6,7 @@ It must not decode files. It works in bands, so that a large picture needs littl
 from typing import Any, Final
 
 import numpy as np
-from PIL import Image, ImageFile
+from PIL import Image
 
 from jobs.images import InvalidImage
 
@@ -16,7 +16,7 @@ _DEEP: Final = "I;16"
 Array = np.ndarray[Any, Any]
 
 
-def flatten(image: ImageFile.ImageFile, shrink: int, is_gray: bool) -> Array:
+def flatten(image: Image.Image, shrink: int, is_gray: bool) -> Array:
     """The pixels [height, width, channels], averaged over squares of `shrink` pixels; partial ones at the far edges.
 
     Alpha is composed on white. Channels of 16 bits are scaled, not clipped. Colour profiles are left as they are.
@@ -57,7 +57,7 @@ def _plain(band: Image.Image, is_opaque: bool, channels: int) -> Image.Image:
     return white.convert("RGB").convert(mode)
 
 
-def _eight_bits(band: Image.Image, image: ImageFile.ImageFile) -> Image.Image:
+def _eight_bits(band: Image.Image, image: Image.Image) -> Image.Image:
     if not band.mode.startswith(_DEEP):
         return band
     levels = np.asarray(band)
@@ -69,7 +69,7 @@ def _eight_bits(band: Image.Image, image: ImageFile.ImageFile) -> Image.Image:
     return grey
 
 
-def _bits(image: ImageFile.ImageFile) -> int:
+def _bits(image: Image.Image) -> int:
     """How many of the 16 bits a deep picture uses; only TIFF knows 12."""
     tags = getattr(image, "tag_v2", None) or {}
     (bits, *_) = tags.get(258, (16,))

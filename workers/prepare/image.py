@@ -3,7 +3,7 @@
 It owns the sequence (open, find the window, read, scale, turn, write); each step is a module of its own.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,10 @@ from jobs.images import InvalidImage
 from jobs.spec import ImageOptions, InputSpec
 from workers.prepare.decode import Picture, open_picture
 from workers.prepare.geometry import Window, window
-from workers.prepare.resample import resample
+from workers.prepare.resample import MAX_DRIFT, Shrunk, max_shrink, resample
 from workers.prepare.values import CHANNELS, value_table, write
 
 Array = np.ndarray[Any, Any]
-
-_SHARPNESS: Final = 2
-"""A picture is decoded at least this many times larger than it is wanted; below that, the difference shows."""
 
 
 def fixed_shape(spec: InputSpec) -> tuple[int, ...] | None:
@@ -55,8 +52,8 @@ def _pixels(picture: Picture, wanted: Window, options: ImageOptions) -> Array:
     """The window's pixels, the right way up, on black where the window reaches beyond the picture."""
     visible = wanted.visible()
     stored = picture.turn.undo(visible)
-    pixels, shrink = picture.read(_max_shrink(picture, stored, options), options.color == "GRAY")
-    scaled = picture.turn.apply(resample(pixels, shrink, picture.size, stored, options.interpolation))
+    shrunk = _read(picture, stored, options)
+    scaled = picture.turn.apply(resample(shrunk, stored, options.interpolation))
     if visible == wanted:
         return scaled
     canvas = np.zeros((wanted.height, wanted.width, scaled.shape[2]), np.uint8)
@@ -65,10 +62,15 @@ def _pixels(picture: Picture, wanted: Window, options: ImageOptions) -> Array:
     return canvas
 
 
-def _max_shrink(picture: Picture, stored: Window, options: ImageOptions) -> int:
-    if options.interpolation == "nearest":  # takes single pixels as they are: averages would be others
-        return 1
-    return max(min(have // (_SHARPNESS * want) for have, want in zip(picture.size, stored.resized, strict=True)), 1)
+def _read(picture: Picture, stored: Window, options: ImageOptions) -> Shrunk:
+    """The picture, decoded only as large as needed: larger, once more, if its details turn out to be too fine."""
+    shrink = max_shrink(picture.size, stored.resized, options.interpolation)
+    while True:
+        pixels, shrink = picture.read(shrink, options.color == "GRAY")
+        shrunk = Shrunk.measure(pixels, shrink, picture.size)
+        if shrunk.drift(stored.resized, options.interpolation) <= MAX_DRIFT:
+            return shrunk
+        shrink //= 2
 
 
 def _check_result(wanted: Window, max_pixels: int) -> None:

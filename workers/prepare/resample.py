@@ -1,17 +1,31 @@
-"""Scales a window of a picture to a model's size, with Pillow's filters.
+"""Scales a window of a picture to a model's size: as Pillow would, to within a bound, and faster where that allows.
 
-It must not know about formats or datatypes; pixels in, pixels out.
+It owns the bound and what is chosen for the sake of it; it must not know about formats or datatypes.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+import cv2
 import numpy as np
 from PIL import Image
 
 from jobs.spec import Interpolation
 from workers.prepare.geometry import Size, Window
+from workers.prepare.quick import recipes, scale_by, steps
+
+# Pictures are scaled side by side on all cores; threads inside of each would only get in their way.
+cv2.setNumThreads(1)
+
+Array = np.ndarray[Any, Any]
+
+MAX_DRIFT: Final = 1.5
+"""How many of the 255 levels a value may be from Pillow's, on average over the picture, by our estimate."""
+
+_MAX_QUICK_SCALE: Final = 4.0
+_MAX_QUICK_WASTE: Final = 4
 
 _FILTERS: Final[Mapping[Interpolation, Image.Resampling]] = MappingProxyType(
     {
@@ -23,26 +37,93 @@ _FILTERS: Final[Mapping[Interpolation, Image.Resampling]] = MappingProxyType(
     }
 )
 
-Array = np.ndarray[Any, Any]
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A whole picture, `shrink` times smaller than `original` (rounded up), and its mean steps between neighbours."""
+
+    pixels: Array
+    shrink: int
+    original: Size
+    step_across: float
+    step_down: float
+
+    @classmethod
+    def measure(cls, pixels: Array, shrink: int, original: Size) -> "Shrunk":
+        """The picture with its steps, in levels, as every third row shows them."""
+        across = _difference(pixels[::3, 1:], pixels[::3, :-1])
+        return cls(pixels, shrink, original, across, _difference(pixels[1::3], pixels[:-1:3]))
+
+    def scale(self, resized: Size) -> tuple[float, float]:
+        """How many of these pixels become one, across and down."""
+        return (
+            self.original.width / self.shrink / resized.width,
+            self.original.height / self.shrink / resized.height,
+        )
+
+    def drift(self, resized: Size, interpolation: Interpolation) -> float:
+        """An estimate of how far shrinking first takes the result from scaling the original, in levels.
+
+        The numbers were fitted on photos, noise and text: a filter with hard edges suffers more from pixels that
+        have been merged already.
+        """
+        if self.shrink == 1:
+            return 0.0
+        across, down = self.scale(resized)
+        if interpolation == "area":
+            return 0.3 * (self.step_across / across + self.step_down / down)
+        return 0.2 * (self.step_across / across**2 + self.step_down / down**2)
 
 
-def resample(pixels: Array, shrink: int, picture: Size, wanted: Window, interpolation: Interpolation) -> Array:
-    """The window's pixels [height, width, channels], as if the whole picture had been resized and then cut.
+def max_shrink(picture: Size, resized: Size, interpolation: Interpolation) -> int:
+    """How many times smaller a picture may be decoded that will be resized; what is left must still be scaled down."""
+    if interpolation == "nearest":  # takes single pixels as they are: averages would be others
+        return 1
+    spare = 4 if interpolation == "area" else 2
+    return max(min(have // (spare * want) for have, want in zip(picture, resized, strict=True)), 1)
 
-    `pixels` is the whole picture, already `shrink` times smaller than `picture`, its original size. The window must
-    lie inside the resized picture.
+
+def resample(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
+    """The window's pixels [height, width, channels], as if the original had been resized and then cut.
+
+    The window must lie inside the resized picture.
     """
-    if shrink == 1 and wanted.resized == picture:
-        return pixels[wanted.top : wanted.top + wanted.height, wanted.left : wanted.left + wanted.width]
-    height, width, channels = pixels.shape
-    across = picture.width / shrink / wanted.resized.width
-    down = picture.height / shrink / wanted.resized.height
+    if wanted.resized == picture.original and picture.shrink == 1:
+        return _cut(picture.pixels, wanted)
+    quick = _quick(picture, wanted, interpolation)
+    return _exact(picture, wanted, interpolation) if quick is None else quick
+
+
+def _exact(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
+    height, width, channels = picture.pixels.shape
+    across, down = picture.scale(wanted.resized)
     box = (
         wanted.left * across,
         wanted.top * down,
         min((wanted.left + wanted.width) * across, width),
         min((wanted.top + wanted.height) * down, height),
     )
-    source = Image.fromarray(pixels if channels > 1 else pixels[:, :, 0])
+    source = Image.fromarray(picture.pixels if channels > 1 else picture.pixels[:, :, 0])
     scaled = source.resize((wanted.width, wanted.height), _FILTERS[interpolation], box)
     return np.asarray(scaled).reshape(wanted.height, wanted.width, channels)
+
+
+def _quick(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array | None:
+    """The same by the fastest recipe that stays within the bound, or None if none does or it would not be faster."""
+    across, down = picture.scale(wanted.resized)
+    wasted = wanted.resized.width * wanted.resized.height > _MAX_QUICK_WASTE * wanted.width * wanted.height
+    if wasted or max(across, down) > _MAX_QUICK_SCALE:
+        return None
+    spent = picture.drift(wanted.resized, interpolation)
+    for by_x, by_y in zip(recipes(interpolation, steps(across)), recipes(interpolation, steps(down)), strict=True):
+        if spent + by_x.drift * picture.step_across + by_y.drift * picture.step_down <= MAX_DRIFT:
+            return _cut(scale_by(picture.pixels, (across, down), wanted, by_x, by_y), wanted)
+    return None
+
+
+def _cut(pixels: Array, wanted: Window) -> Array:
+    return pixels[wanted.top : wanted.top + wanted.height, wanted.left : wanted.left + wanted.width]
+
+
+def _difference(one: Array, other: Array) -> float:
+    return cv2.norm(one, other, cv2.NORM_L1) / one.size if one.size else 0.0
