@@ -142,12 +142,12 @@ class Rig:
         return {key.decode() async for key in self.redis.scan_iter()}
 
     async def _value(self, key: bytes) -> object:
-        kind = (await self.redis.type(key)).decode()
+        name, kind = key.decode(), (await self.redis.type(key)).decode()
         read: dict[str, Callable[[], Any]] = {
-            "string": lambda: self.redis.get(key),
-            "hash": lambda: self.redis.hgetall(key),
-            "list": lambda: self.redis.lrange(key, 0, -1),
-            "zset": lambda: self.redis.zrange(key, 0, -1, withscores=True),
+            "string": lambda: self.redis.get(name),
+            "hash": lambda: self.redis.hgetall(name),
+            "list": lambda: self.redis.lrange(name, 0, -1),
+            "zset": lambda: self.redis.zrange(name, 0, -1, withscores=True),
         }
         return await read[kind]()
 
