@@ -95,8 +95,8 @@ def scale_by(pixels: Array, scale: tuple[float, float], wanted: Window, recipe_x
             borderType=cv2.BORDER_REPLICATE,
         )
         pixels = soft
-    scaled: Array = cv2.resize(pixels, None, fx=1 / across, fy=1 / down, interpolation=recipe_x.flag)
-    return scaled.reshape((*scaled.shape[:2], pixels.shape[2]))
+    scaled = np.asarray(cv2.resize(pixels, None, fx=1 / across, fy=1 / down, interpolation=recipe_x.flag))
+    return scaled if scaled.ndim == 3 else scaled[:, :, None]
 
 
 def _needed(start: int, length: int, scale: float, recipe: Recipe) -> slice:
@@ -106,7 +106,7 @@ def _needed(start: int, length: int, scale: float, recipe: Recipe) -> slice:
 
 
 def _triangle(x: Array) -> Array:
-    return np.maximum(1 - np.abs(x), 0)
+    return np.where(np.abs(x) < 1, 1 - np.abs(x), 0)
 
 
 def _cubic(a: float) -> _Kernel:
