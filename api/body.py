@@ -6,7 +6,6 @@ It owns the caps on size and speed; it must not know what a body means.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
@@ -15,15 +14,7 @@ from starlette.types import Scope
 from api.problems import Problem, ProblemCode
 
 _MAX_LENGTH_DIGITS: Final = 18
-
-
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """How large a body may be and how slow: `min_bytes_per_second` on average, after the first `grace_seconds`."""
-
-    max_bytes: int
-    grace_seconds: float = 20.0
-    min_bytes_per_second: float = 1024.0
+_MIN_BYTES_PER_SECOND: Final = 1024
 
 
 class RequestHeaders:
@@ -36,13 +27,15 @@ class RequestHeaders:
         for name, value in scope["headers"]:
             self._values.setdefault(name, []).append(value)
 
-    def one(self, name: str) -> str:
+    def one(self, name: bytes) -> str:
         """The header's value, '' where it is not given; raises Problem where it is given more than once."""
-        found = self._values.get(name.encode())
+        found = self._values.get(name)
         if found is None:
             return ""
         if len(found) > 1:
-            raise Problem(ProblemCode.INVALID_REQUEST, f"The header {name} is given {len(found)} times.")
+            raise Problem(
+                ProblemCode.INVALID_REQUEST, f"The header {name.decode('ascii')} is given {len(found)} times."
+            )
         return found[0].decode("latin-1").strip()
 
 
@@ -56,22 +49,22 @@ def body_unread() -> Iterator[None]:
         raise
 
 
-async def read_body(request: Request, headers: RequestHeaders, limits: BodyLimits) -> bytes:
-    """The whole body.
+async def read_body(request: Request, headers: RequestHeaders, *, max_bytes: int, grace_seconds: float = 20.0) -> bytes:
+    """The whole body, which may take `grace_seconds` and from then on must keep up a rate of 1 KiB per second.
 
     Raises Problem: too large (as soon as that is known), too slow, cut short, or with a content encoding.
     """
     with body_unread():
-        declared = _check_headers(headers, limits)
-        chunks = await _receive(request, limits)
+        declared = _check_headers(headers, max_bytes)
+        chunks = await _receive(request, max_bytes, grace_seconds)
         if declared is not None and sum(map(len, chunks)) != declared:
             raise _cut_short()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _check_headers(headers: RequestHeaders, limits: BodyLimits) -> int | None:
+def _check_headers(headers: RequestHeaders, max_bytes: int) -> int | None:
     """The declared length, None where there is none."""
-    encoding = headers.one("content-encoding").lower()
+    encoding = headers.one(b"content-encoding").lower()
     if encoding not in ("", "identity"):
         raise Problem(
             ProblemCode.UNSUPPORTED_MEDIA_TYPE,
@@ -79,13 +72,13 @@ def _check_headers(headers: RequestHeaders, limits: BodyLimits) -> int | None:
             headers={"Accept-Encoding": "identity"},
         )
     declared = _declared_length(headers)
-    if declared is not None and declared > limits.max_bytes:
-        raise _too_large(limits)
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes)
     return declared
 
 
 def _declared_length(headers: RequestHeaders) -> int | None:
-    text = headers.one("content-length")
+    text = headers.one(b"content-length")
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_LENGTH_DIGITS):
@@ -93,12 +86,12 @@ def _declared_length(headers: RequestHeaders) -> int | None:
     return int(text)
 
 
-async def _receive(request: Request, limits: BodyLimits) -> list[bytes]:
+async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> list[bytes]:
     chunks: list[bytes] = []
     received = 0
     begun_at = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout_at(begun_at + limits.grace_seconds) as deadline:
+        async with asyncio.timeout_at(begun_at + grace_seconds) as deadline:
             while True:
                 message = await request.receive()
                 if message["type"] != "http.request":
@@ -106,25 +99,25 @@ async def _receive(request: Request, limits: BodyLimits) -> list[bytes]:
                 chunk = message.get("body", b"")
                 if chunk:
                     received += len(chunk)
-                    if received > limits.max_bytes:
-                        raise _too_large(limits)
+                    if received > max_bytes:
+                        raise _too_large(max_bytes)
                     chunks.append(chunk)
                 if not message.get("more_body", False):
                     return chunks
-                deadline.reschedule(begun_at + limits.grace_seconds + received / limits.min_bytes_per_second)
+                deadline.reschedule(begun_at + grace_seconds + received / _MIN_BYTES_PER_SECOND)
     except TimeoutError:
         raise Problem(
             ProblemCode.BODY_TOO_SLOW,
-            f"Only {received} bytes of the body arrived in time; after {limits.grace_seconds:g} seconds it must keep "
-            f"up {limits.min_bytes_per_second:g} bytes per second.",
+            f"Only {received} bytes of the body arrived in time; after {grace_seconds:g} seconds it must keep up "
+            f"{_MIN_BYTES_PER_SECOND} bytes per second.",
         ) from None
 
 
-def _too_large(limits: BodyLimits) -> Problem:
+def _too_large(max_bytes: int) -> Problem:
     return Problem(
         ProblemCode.PAYLOAD_TOO_LARGE,
-        f"The body is larger than the {limits.max_bytes} bytes that this server takes.",
-        max_body_bytes=limits.max_bytes,
+        f"The body is larger than the {max_bytes} bytes that this server takes.",
+        max_body_bytes=max_bytes,
     )
 
 

@@ -4,42 +4,57 @@ It owns which media type means which form. It must not know any model, and it ne
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from api.body import RequestHeaders
 from api.intake.draft import Draft, DraftUpload
 from api.intake.envelope import draft_from_binary, draft_from_json, draft_from_msgpack
 from api.intake.fields import INPUT, add_option, take_outputs, take_parameters
 from api.intake.limits import IntakeLimits
-from api.intake.media import JSON, MSGPACK, MULTIPART, OCTETS, TEXT, MediaType, media_type
+from api.intake.media import FORM, JSON, MSGPACK, MULTIPART, OCTETS, TEXT, MediaType, media_type
 from api.intake.multipart import Part, parse_multipart
 from api.intake.options import FIELD_NAMES
 from api.problems import Problem, ProblemCode
 
-HEADER_LENGTH: Final = "inference-header-content-length"
+_HEADER_LENGTH: Final = b"inference-header-content-length"
 
 
-def parse_form(body: bytes, headers: RequestHeaders, query: Mapping[str, str], limits: IntakeLimits) -> Draft:
+class Form(NamedTuple):
+    """What the headers say about the body; `header_length` is '' unless it is in the protocol's binary form."""
+
+    media: MediaType
+    header_length: str
+
+    @property
+    def is_json(self) -> bool:
+        """Whether all of the body becomes Python objects, which take many times its size."""
+        return self.media.type == JSON and not self.header_length
+
+
+def form_of(headers: RequestHeaders) -> Form:
+    """The form of a request; raises Problem where a header is given twice."""
+    return Form(media_type(headers.one(b"content-type")), headers.one(_HEADER_LENGTH))
+
+
+def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimits) -> Draft:
     """What headers, query and body say together; raises Problem."""
-    media = media_type(headers.one("content-type"))
-    header_length = headers.one(HEADER_LENGTH)
+    media, header_length = form
     if header_length:
         return _with_query(draft_from_binary(body, header_length, limits), query)
     if media.type == JSON:
         return _with_query(draft_from_json(body, limits), query)
     if media.type in MSGPACK:
         return _with_query(draft_from_msgpack(body), query)
+    if media.type == FORM:
+        raise Problem(
+            ProblemCode.UNSUPPORTED_MEDIA_TYPE,
+            f"The body is said to be {FORM}, which curl does unless it is told otherwise; name its real type.",
+        )
     options: dict[str, Any] = dict(query)
     if media.type == MULTIPART:
         return _from_fields(options, _uploads(parse_multipart(body, media.parameters.get("boundary", "")), options))
     charset = media.parameters.get("charset", "")
     return _from_fields(options, [DraftUpload(options.pop(INPUT, ""), media.type or OCTETS, body, charset)])
-
-
-def is_document(headers: RequestHeaders) -> bool:
-    """Whether the body is to be parsed into Python objects as a whole, which takes many times its size in memory."""
-    media = media_type(headers.one("content-type"))
-    return media.type == JSON and not headers.one(HEADER_LENGTH)
 
 
 def _with_query(draft: Draft, query: Mapping[str, str]) -> Draft:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Final
 
-from api.body import BodyLimits
-
 MAX_PARTS: Final = 64
 """Parts of a multipart body: inputs and options together."""
 
@@ -30,8 +28,3 @@ class IntakeLimits:
     max_pixels: int
     max_json_bytes: int = 32 * 1024 * 1024
     body_grace_seconds: float = 20.0
-
-    @property
-    def body(self) -> BodyLimits:
-        """The caps on reading a body."""
-        return BodyLimits(self.max_body_bytes, self.body_grace_seconds)

@@ -11,10 +11,10 @@ from typing import Final, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from api.body import BodyLimits, RequestHeaders, body_unread, read_body
+from api.body import RequestHeaders, body_unread, read_body
 from api.intake.draft import Draft, DraftTensor, DraftUpload
 from api.intake.fields import query_options
-from api.intake.forms import is_document, parse_form
+from api.intake.forms import form_of, parse
 from api.intake.limits import MAX_IDEMPOTENCY_KEY_LENGTH, IntakeLimits
 from api.intake.options import model_name, request_fields
 from api.intake.uploads import resolve, target_of
@@ -46,11 +46,13 @@ async def read_submission(
     """
     headers = RequestHeaders(request.scope)
     with body_unread():
+        form = form_of(headers)
         idempotency_key = _idempotency_key(headers)
         query = query_options(request.scope["query_string"])
         model = await models(model_name(query)) if "model" in query else None
-    body = await read_body(request, headers, _body_limits(headers, limits))
-    draft = await _aside(len(body), parse_form, body, headers, query, limits)
+    max_bytes = min(limits.max_body_bytes, limits.max_json_bytes) if form.is_json else limits.max_body_bytes
+    body = await read_body(request, headers, max_bytes=max_bytes, grace_seconds=limits.body_grace_seconds)
+    draft = await _aside(len(body), parse, body, form, query, limits)
     if model is None:
         model = await models(model_name(draft.options))
     job, payload = await _aside(len(body), build, draft, model, limits, now_ms)
@@ -103,19 +105,13 @@ def fingerprint_of(job: JobRequest, draft: Draft, payload: Buffer) -> str:
 
 
 def _idempotency_key(headers: RequestHeaders) -> str:
-    key = headers.one("idempotency-key")
+    key = headers.one(b"idempotency-key")
     if len(key) > MAX_IDEMPOTENCY_KEY_LENGTH or not (key.isascii() and key.isprintable()):
         raise Problem(
             ProblemCode.INVALID_REQUEST,
             f"Idempotency-Key must be at most {MAX_IDEMPOTENCY_KEY_LENGTH} printable ASCII characters.",
         )
     return key
-
-
-def _body_limits(headers: RequestHeaders, limits: IntakeLimits) -> BodyLimits:
-    if is_document(headers):
-        return replace(limits.body, max_bytes=min(limits.max_body_bytes, limits.max_json_bytes))
-    return limits.body
 
 
 async def _aside(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -11,7 +11,7 @@ from api.formats.values import shape_of_nested
 from api.intake.describe import dims, input_words, model_words
 from api.intake.draft import DraftTensor, DraftUpload
 from api.intake.limits import IntakeLimits
-from api.intake.media import FORM, JSON, NPY, OCTETS, TEXT
+from api.intake.media import JSON, NPY, OCTETS, TEXT
 from api.problems import Problem, ProblemCode
 from jobs.datatypes import Datatype
 from jobs.images import InvalidImage, TooManyPixels, probe
@@ -79,10 +79,9 @@ def _check_media_type(spec: InputSpec, upload: DraftUpload) -> None:
     if _is_accepted(spec.kind, upload):
         return
     given = upload.media_type[:100] + (f" in {upload.charset[:100]}" if upload.charset else "")
-    hint = " (which curl sends unless told otherwise: say -H 'Content-Type: …')" if upload.media_type == FORM else ""
     raise Problem(
         ProblemCode.UNSUPPORTED_MEDIA_TYPE,
-        f"Input {input_words(spec)} takes {', '.join(_ACCEPTED[spec.kind])}, got {given}{hint}.",
+        f"Input {input_words(spec)} takes {', '.join(_ACCEPTED[spec.kind])}, got {given}.",
         input=spec.name,
         accepted=list(_ACCEPTED[spec.kind]),
     )
@@ -90,9 +89,7 @@ def _check_media_type(spec: InputSpec, upload: DraftUpload) -> None:
 
 def _is_accepted(kind: InputKind, upload: DraftUpload) -> bool:
     media = upload.media_type
-    if kind is InputKind.BYTES:
-        return media != FORM
-    if media == OCTETS:
+    if kind is InputKind.BYTES or media == OCTETS:
         return True
     if kind is InputKind.IMAGE:
         return media.startswith("image/")
