@@ -398,9 +398,18 @@ def _payload_call(key: str, payload: Buffer, *, is_full: bool = False) -> Call:
 
     Repeated after a lost reply it changes nothing: neither the bytes nor the time that a script gave them.
     """
+    plain = _flat(payload)
     if is_full:
-        return Call(key, payload, _UNSETTLED_TTL_MS, script="output")
-    return Call("SET", key, payload, "PX", _UNSETTLED_TTL_MS, "NX")
+        return Call(key, plain, _UNSETTLED_TTL_MS, script="output")
+    return Call("SET", key, plain, "PX", _UNSETTLED_TTL_MS, "NX")
+
+
+def _flat(payload: Buffer) -> bytes | memoryview:
+    """The payload as the client library takes it: no bytearray, and a view only if its length is its size in bytes."""
+    if isinstance(payload, bytes):
+        return payload
+    view = memoryview(payload)
+    return view.cast("B") if view.nbytes else b""
 
 
 def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:

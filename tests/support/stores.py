@@ -96,6 +96,11 @@ class Rig:
     def connection(self) -> Connection:
         return self.store.connection
 
+    @property
+    def is_real(self) -> bool:
+        """Whether this is a server of its own; fakeredis runs Lua too slowly for large numbers."""
+        return not isinstance(self.redis, fakeredis.FakeAsyncRedis)
+
     def another(self, **settings: Any) -> JobStore:
         """A second store on the same server and clock, with other settings."""
         merged = StoreSettings(**(self.settings.model_dump() | settings))
