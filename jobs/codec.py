@@ -3,6 +3,8 @@
 It owns the version of everything that is stored; it must not know what the data means.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgpack
@@ -20,8 +22,14 @@ class UnknownVersion(CodecError):
 
 
 def encode(plain: Any) -> bytes:
-    """`plain` (dicts, lists, strings, bytes, numbers, None) as bytes."""
-    packed: bytes = msgpack.packb([VERSION, plain])
+    """`plain` (dicts, lists, strings, bytes, numbers, None) as bytes.
+
+    Raises CodecError for what has no stored form: integers beyond 64 bits, half a surrogate pair, foreign types.
+    """
+    try:
+        packed: bytes = msgpack.packb([VERSION, plain])
+    except (OverflowError, TypeError, ValueError) as exc:
+        raise CodecError(f"can't be stored: {exc}") from exc
     return packed
 
 
@@ -34,6 +42,19 @@ def decode(data: bytes) -> Any:
         version, plain = msgpack.unpackb(data)
     except Exception as exc:  # msgpack raises many unrelated types on hostile bytes
         raise CodecError(f"not a stored record: {exc}") from exc
+    if type(version) is not int:
+        raise CodecError("not a stored record: it has no version")
     if version != VERSION:
         raise UnknownVersion(f"record version {version!r}, this process reads {VERSION}")
     return plain
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Turns what goes wrong while plain data is read as `what` into a CodecError: it is not what was written."""
+    try:
+        yield
+    except CodecError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise CodecError(f"a damaged {what}: {exc!r}") from exc

@@ -104,7 +104,7 @@ async def _records(connection: Connection, tenant: str, ids: list[str]) -> list[
     for job_id, fields in zip(ids, hashes, strict=True):
         try:
             jobs.append(Job.from_hash(job_id, fields) if fields else None)
-        except (codec.CodecError, KeyError, ValueError):
+        except codec.CodecError:
             jobs.append(None)
     return jobs
 

@@ -89,10 +89,11 @@ class JobRequest:
     def decode(cls, data: bytes) -> "JobRequest":
         """The inverse of `encode`; raises CodecError."""
         plain = codec.decode(data)
-        plain["inputs"] = tuple(_input_part(item) for item in plain["inputs"])
-        plain["outputs"] = tuple(RequestedOutput(**item) for item in plain["outputs"])
-        plain["priority"] = Priority(plain["priority"])
-        return cls(**plain)
+        with codec.reading("request"):
+            plain["inputs"] = tuple(_input_part(item) for item in plain["inputs"])
+            plain["outputs"] = tuple(RequestedOutput(**item) for item in plain["outputs"])
+            plain["priority"] = Priority(plain["priority"])
+            return cls(**plain)
 
 
 def _input_part(plain: Mapping[str, Any]) -> InputPart:
@@ -148,19 +149,21 @@ class Outcome:
     def decode(cls, data: bytes) -> "Outcome":
         """The inverse of `encode`; raises CodecError."""
         plain = codec.decode(data)
-        plain["error"] = JobError.from_plain(plain["error"]) if plain["error"] else None
-        plain["outputs"] = tuple(
-            OutputPart(
-                name=item["name"],
-                datatype=Datatype(item["datatype"]),
-                shape=tuple(item["shape"]),
-                nbytes=item["nbytes"],
-                kind=OutputKind(item["kind"]),
-            )
-            for item in plain["outputs"]
-        )
-        plain["timings"] = Timings(**plain["timings"])
-        return cls(**plain)
+        with codec.reading("outcome"):
+            plain["error"] = JobError.from_plain(plain["error"]) if plain["error"] else None
+            plain["outputs"] = tuple(_output_part(item) for item in plain["outputs"])
+            plain["timings"] = Timings(**plain["timings"])
+            return cls(**plain)
+
+
+def _output_part(plain: Mapping[str, Any]) -> OutputPart:
+    return OutputPart(
+        name=plain["name"],
+        datatype=Datatype(plain["datatype"]),
+        shape=tuple(plain["shape"]),
+        nbytes=plain["nbytes"],
+        kind=OutputKind(plain["kind"]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +191,17 @@ class Job:
 
     @classmethod
     def from_hash(cls, job_id: str, fields: Mapping[bytes, bytes]) -> "Job":
-        """The record from its Redis hash; raises CodecError or KeyError where it is damaged."""
-        outcome = fields.get(b"outcome")
-        return cls(
-            id=job_id,
-            tenant=fields[b"tenant"].decode(),
-            state=State(fields[b"state"].decode()),
-            request=JobRequest.decode(fields[b"request"]),
-            outcome=Outcome.decode(outcome) if outcome else None,
-            **{name: int(fields.get(name.encode(), 0)) for name in _NUMBERS},
-        )
+        """The record from its Redis hash; raises CodecError where it is damaged or of a newer version."""
+        with codec.reading("record"):
+            outcome = fields.get(b"outcome")
+            return cls(
+                id=job_id,
+                tenant=fields[b"tenant"].decode(),
+                state=State(fields[b"state"].decode()),
+                request=JobRequest.decode(fields[b"request"]),
+                outcome=Outcome.decode(outcome) if outcome else None,
+                **{name: int(fields.get(name.encode(), 0)) for name in _NUMBERS},
+            )
 
 
 _NUMBERS: Final = (

@@ -102,18 +102,20 @@ class Registry:
 def _spec(raw: bytes) -> ModelSpec | None:
     """The spec, or None where a newer version wrote it: this process then does not know the model."""
     try:
-        return ModelSpec.from_plain(codec.decode(raw))
-    except (codec.CodecError, KeyError, TypeError, ValueError):
+        with codec.reading("model spec"):
+            return ModelSpec.from_plain(codec.decode(raw))
+    except codec.CodecError:
         return None
 
 
 def _beat(raw: bytes) -> WorkerBeat | None:
     try:
-        plain: dict[str, Any] = codec.decode(raw)
-        lanes = {
-            name: LaneBeat(LaneState(lane["state"]), lane["in_flight"], lane["credits"], lane["batch_size"])
-            for name, lane in plain["lanes"].items()
-        }
-        return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes)
-    except (codec.CodecError, KeyError, TypeError, ValueError):
+        with codec.reading("heartbeat"):
+            plain: dict[str, Any] = codec.decode(raw)
+            lanes = {
+                name: LaneBeat(LaneState(lane["state"]), lane["in_flight"], lane["credits"], lane["batch_size"])
+                for name, lane in plain["lanes"].items()
+            }
+            return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes)
+    except codec.CodecError:
         return None

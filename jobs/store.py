@@ -263,7 +263,7 @@ class JobStore:
             lease = Lease(raw_id.decode(), attempt)
             try:
                 decoded = JobRequest.decode(request)
-            except (codec.CodecError, KeyError, TypeError, ValueError):
+            except codec.CodecError:
                 broken.append(Fail(lease, Outcome(error=JobError(ErrorCode.LOST, "The stored request is damaged."))))
                 continue
             claimed.append(Claimed(lease, decoded, failures, redeliveries, int(created_ms), int(due_ms)))
