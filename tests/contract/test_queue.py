@@ -65,7 +65,7 @@ async def test_nothing_starves_behind_a_stream_of_high_priority(rig: Rig) -> Non
         minutes += 1
         rig.clock.advance(60_000)
     apart_minutes = 2 * HEAD_START_MS / 60_000
-    assert minutes <= 2 * apart_minutes + 1  # of two that come each minute one is claimed: the queue ages half as fast
+    assert minutes <= 2 * (apart_minutes + 1)  # of two that come each minute one is claimed: the queue ages half as fast
 
 
 async def test_a_job_with_a_start_time_waits_for_it(rig: Rig) -> None:
