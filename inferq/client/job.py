@@ -1,0 +1,74 @@
+"""A job as the server last described it.
+
+Owns how the job object is read; it is a snapshot and must not talk to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why a job has no result: a stable `code`, its `title`, and one sentence about this job."""
+
+    code: str
+    title: str
+    detail: str
+    retryable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job at one instant. `raw` is the whole job object, with what has no attribute here."""
+
+    id: str
+    status: str
+    done: bool
+    model: str
+    error: JobError | None
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether there is a result."""
+        return self.status == "succeeded"
+
+    @property
+    def output(self) -> Mapping[str, Any] | None:
+        """The output as JSON where it is small enough to be part of the job; `result` has it always, and exactly."""
+        output: Mapping[str, Any] | None = self.raw.get("output")
+        return output
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What a queued job needs first: backlog, schedule, no_worker, engine or backoff."""
+        queue: Mapping[str, Any] = self.raw.get("queue") or {}
+        return queue.get("waiting_for")
+
+    @property
+    def batch_size(self) -> int:
+        """How many jobs shared its engine call; 0 before it ran."""
+        batch: Mapping[str, Any] = self.raw.get("batch") or {}
+        return int(batch.get("size") or 0)
+
+    @property
+    def total_seconds(self) -> float | None:
+        """From submit to the end; None before it."""
+        timings: Mapping[str, Any] = self.raw.get("timings") or {}
+        return timings.get("total_seconds")
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Job:
+        """The job that a job object describes; KeyError or TypeError where it is none."""
+        error = plain.get("error")
+        return cls(
+            id=plain["id"],
+            status=plain["status"],
+            done=plain["done"],
+            model=plain["model"],
+            error=JobError(error["code"], error["title"], error["detail"], error["retryable"]) if error else None,
+            raw=plain,
+        )
