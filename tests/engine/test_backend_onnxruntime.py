@@ -12,6 +12,7 @@ import pytest
 from inferq.stack import StackEnvironment, TritonServer
 from tests.support.engine_http import Array, EngineHttp, EngineRefused, array
 from tests.support.onnx import Node, Value, onnx_model
+from tests.support.servers import QUICK_START, StartEngine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.engine]
 
@@ -50,6 +51,14 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
 
 
+def write_model(repository: Path, name: str, onnx: bytes | None, config: str) -> None:
+    """A model for the onnxruntime backend, without a file when `onnx` is None."""
+    (repository / name / "1").mkdir(parents=True)
+    (repository / name / "config.pbtxt").write_text('backend: "onnxruntime"\n' + config)
+    if onnx is not None:
+        (repository / name / "1" / "model.onnx").write_bytes(onnx)
+
+
 class Models:
     """A model repository that a test adds to, on an engine that loads on demand."""
 
@@ -58,11 +67,8 @@ class Models:
         self.engine = engine
 
     def add(self, name: str, onnx: bytes | None, config: str) -> str:
-        """Write a model for the onnxruntime backend; returns its name."""
-        (self.repository / name / "1").mkdir(parents=True)
-        (self.repository / name / "config.pbtxt").write_text('backend: "onnxruntime"\n' + config)
-        if onnx is not None:
-            (self.repository / name / "1" / "model.onnx").write_bytes(onnx)
+        """Write a model; returns its name."""
+        write_model(self.repository, name, onnx, config)
         return name
 
     def processes(self, name: str) -> int:
@@ -80,7 +86,8 @@ class Models:
 def models(stack_environment: StackEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Models]:
     folder = tmp_path_factory.mktemp("onnx")
     (folder / "models").mkdir()
-    engine = TritonServer(stack_environment, [folder / "models"], folder, extra_flags=["--model-control-mode=explicit"])
+    flags = ["--model-control-mode=explicit", *QUICK_START]
+    engine = TritonServer(stack_environment, [folder / "models"], folder, extra_flags=flags)
     engine.start()
     yield Models(folder / "models", engine)
     engine.stop()
@@ -247,17 +254,19 @@ async def test_an_optional_input_falls_back_to_the_graphs_default(models: Models
     assert array(given["y"]).tolist() == [[11, 22]]
 
 
-async def test_a_configuration_that_says_nothing_is_completed_from_the_graph(models: Models) -> None:
-    name = models.add("completed", DOUBLE, "")
-    async with EngineHttp(models.engine.http_address) as triton:
-        await triton.load(name)
-        config = await triton.config(name)
+async def test_a_configuration_that_says_nothing_is_completed_from_the_graph(
+    start_engine: StartEngine, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "models", "completed", DOUBLE, "")
+    engine = start_engine([tmp_path / "models"], extra_flags=())
+    async with EngineHttp(engine.http_address) as triton:
+        config = await triton.config("completed")
         assert config["max_batch_size"] == 4
         assert [(tensor["name"], tensor["data_type"], tensor["dims"]) for tensor in config["input"]] == [
             ("x", "TYPE_FP32", [4])
         ]
         assert config["output"][0]["dims"] == [4]
-        answer = await triton.infer(name, {"x": floats([1, 2, 3, 4], [5, 6, 7, 8])})
+        answer = await triton.infer("completed", {"x": floats([1, 2, 3, 4], [5, 6, 7, 8])})
     assert array(answer["y"]).tolist() == [[2, 4, 6, 8], [10, 12, 14, 16]]
 
 
@@ -280,61 +289,52 @@ async def test_thread_and_graph_settings_are_taken_and_each_instance_is_a_proces
     assert [array(answer["y"])[0, 0] for answer in answers] == [2 * n for n in range(8)]
 
 
-@pytest.mark.parametrize(
-    ("name", "onnx", "config", "reason"),
-    [
-        ("no_file", None, f"max_batch_size: 8\n{DOUBLE_CONFIG}", "has no file 'model.onnx'"),
-        ("no_model", b"not an onnx file", f"max_batch_size: 8\n{DOUBLE_CONFIG}", "onnxruntime can't open"),
-        (
-            "wrong_name",
-            DOUBLE,
-            "max_batch_size: 8\n" + DOUBLE_CONFIG.replace('name: "x"', 'name: "z"'),
-            "input 'z' is not in the ONNX graph, which has ['x']",
-        ),
-        (
-            "wrong_type",
-            DOUBLE,
-            f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('TYPE_FP32', 'TYPE_FP16')}",
-            "input 'x' is TYPE_FP16, the ONNX graph has TYPE_FP32",
-        ),
-        (
-            "wrong_dims",
-            DOUBLE,
-            f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('dims: [ 4 ]', 'dims: [ 5 ]')}",
-            "input 'x' has dims [5], the ONNX graph has [4]",
-        ),
-        (
-            "fixed_batch",
-            onnx_model([Node("Add", ["x", "x"], ["y"])], [Value("x", "FP32", [8, 4])], [Value("y", "FP32", [8, 4])]),
-            f"max_batch_size: 8\n{DOUBLE_CONFIG}",
-            "input 'x' has a fixed first dim, 8",
-        ),
-        (
-            "bf16",
-            onnx_model(
-                [Node("Identity", ["x"], ["y"])], [Value("x", "BF16", ["n", 4])], [Value("y", "BF16", ["n", 4])]
-            ),
-            f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('TYPE_FP32', 'TYPE_BF16')}",
-            "input 'x' is tensor(bfloat16): can't be served",
-        ),
-        (
-            "bad_threads",
-            DOUBLE,
-            f"max_batch_size: 8\n{DOUBLE_CONFIG}"
-            'parameters { key: "intra_op_thread_count" value { string_value: "many" } }',
-            "parameter 'intra_op_thread_count' must be an integer, got 'many'",
-        ),
-        (
-            "bad_level",
-            DOUBLE,
-            f"max_batch_size: 8\n{DOUBLE_CONFIG}optimization {{ graph {{ level: 7 }} }}",
-            "graph level 7 is not -1, 0, 1 or 2",
-        ),
-    ],
-)
-async def test_a_model_that_cannot_be_served_is_refused_with_the_reason(
-    models: Models, name: str, onnx: bytes | None, config: str, reason: str
-) -> None:
+REFUSED = {
+    "no_file": (None, f"max_batch_size: 8\n{DOUBLE_CONFIG}", "has no file 'model.onnx'"),
+    "no_model": (b"not an onnx file", f"max_batch_size: 8\n{DOUBLE_CONFIG}", "onnxruntime can't open"),
+    "wrong_name": (
+        DOUBLE,
+        "max_batch_size: 8\n" + DOUBLE_CONFIG.replace('name: "x"', 'name: "z"'),
+        "input 'z' is not in the ONNX graph, which has ['x']",
+    ),
+    "wrong_type": (
+        DOUBLE,
+        f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('TYPE_FP32', 'TYPE_FP16')}",
+        "input 'x' is TYPE_FP16, the ONNX graph has TYPE_FP32",
+    ),
+    "wrong_dims": (
+        DOUBLE,
+        f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('dims: [ 4 ]', 'dims: [ 5 ]')}",
+        "input 'x' has dims [5], the ONNX graph has [4]",
+    ),
+    "fixed_batch": (
+        onnx_model([Node("Add", ["x", "x"], ["y"])], [Value("x", "FP32", [8, 4])], [Value("y", "FP32", [8, 4])]),
+        f"max_batch_size: 8\n{DOUBLE_CONFIG}",
+        "input 'x' has a fixed first dim, 8",
+    ),
+    "bf16": (
+        onnx_model([Node("Identity", ["x"], ["y"])], [Value("x", "BF16", ["n", 4])], [Value("y", "BF16", ["n", 4])]),
+        f"max_batch_size: 8\n{DOUBLE_CONFIG.replace('TYPE_FP32', 'TYPE_BF16')}",
+        "input 'x' is tensor(bfloat16): can't be served",
+    ),
+    "bad_threads": (
+        DOUBLE,
+        f"max_batch_size: 8\n{DOUBLE_CONFIG}"
+        'parameters { key: "intra_op_thread_count" value { string_value: "many" } }',
+        "parameter 'intra_op_thread_count' must be an integer, got 'many'",
+    ),
+    "bad_level": (
+        DOUBLE,
+        f"max_batch_size: 8\n{DOUBLE_CONFIG}optimization {{ graph {{ level: 7 }} }}",
+        "graph level 7 is not -1, 0, 1 or 2",
+    ),
+}
+"""Model name to its file, its configuration, and a part of the sentence that must say why it isn't served."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_model_that_cannot_be_served_is_refused_with_the_reason(models: Models, name: str) -> None:
+    onnx, config, reason = REFUSED[name]
     models.add(name, onnx, config)
     async with EngineHttp(models.engine.http_address) as triton:
         with pytest.raises(EngineRefused) as refused:
