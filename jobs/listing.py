@@ -87,9 +87,13 @@ async def _entries(connection: Connection, tenant: str, after: _Cursor | None, c
     while True:
         window = ("ZRANGE", index, top, "-inf", "BYSCORE", "REV", "LIMIT", offset, count, "WITHSCORES")
         (flat,) = await connection.run(Call(*window))
-        entries = [_Cursor(int(float(score)), raw.decode()) for raw, score in zip(flat[::2], flat[1::2], strict=True)]
+        entries = [
+            _Cursor(int(float(score)), job_id)
+            for raw, score in zip(flat[::2], flat[1::2], strict=True)
+            if keys.is_job_id(job_id := raw.decode("ascii", "replace"))
+        ]
         fresh = [e for e in entries if after is None or (e.created_ms, e.job_id) < (after.created_ms, after.job_id)]
-        if fresh or not entries:
+        if fresh or not flat:
             return fresh
         offset += count
 
@@ -103,7 +107,8 @@ async def _records(connection: Connection, tenant: str, ids: list[str]) -> list[
     jobs: list[Job | None] = []
     for job_id, fields in zip(ids, hashes, strict=True):
         try:
-            jobs.append(Job.from_hash(job_id, fields) if fields else None)
+            is_theirs = fields.get(b"tenant") == tenant.encode()
+            jobs.append(Job.from_hash(job_id, fields) if is_theirs else None)
         except codec.CodecError:
             jobs.append(None)
     return jobs

@@ -62,7 +62,7 @@ class Registry:
     async def models(self) -> dict[str, ModelSpec]:
         """Every model that a worker ever registered and nobody removed."""
         (flat,) = await self._connection.run(Call("HGETALL", keys.MODELS_KEY))
-        return {name.decode(): spec for name, raw in flat.items() if (spec := _spec(raw)) is not None}
+        return {spec.name: spec for raw in flat.values() if (spec := _spec(raw)) is not None}
 
     async def model(self, name: str) -> ModelSpec | None:
         """One model, or None."""
