@@ -65,7 +65,7 @@ async def test_nothing_starves_behind_a_stream_of_high_priority(rig: Rig) -> Non
         minutes += 1
         rig.clock.advance(60_000)
     apart_minutes = 2 * HEAD_START_MS / 60_000
-    assert minutes <= 2 * (apart_minutes + 1)  # of two that come each minute one is claimed: the queue ages half as fast
+    assert minutes <= 2 * (apart_minutes + 1)  # two come for each one that is claimed
 
 
 async def test_a_job_with_a_start_time_waits_for_it(rig: Rig) -> None:
@@ -159,7 +159,7 @@ async def test_a_head_of_claimed_jobs_hides_nothing(rig: Rig) -> None:
 
 async def _make_newer(rig: Rig, job_id: str) -> None:
     newer = codec.VERSION + 1
-    await rig.redis.hset(keys.job_key(job_id), mapping={"v": newer, "request": b"\x80\x04pickle"})  # type: ignore[misc]
+    await rig.redis.hset(keys.job_key(job_id), mapping={"v": newer, "request": b"\x80\x04pickle"})
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
@@ -217,9 +217,9 @@ async def test_a_key_of_another_kind_where_a_record_should_be_stops_nobody(rig: 
 async def test_a_record_with_a_damaged_field_harms_no_other_job(rig: Rig, field: str, damage: str | None) -> None:
     damaged = await rig.submit(run_at_ms=START_MS + 1, priority=Priority.HIGH)
     if damage is None:
-        await rig.redis.hdel(keys.job_key(damaged), field)  # type: ignore[misc]
+        await rig.redis.hdel(keys.job_key(damaged), field)
     else:
-        await rig.redis.hset(keys.job_key(damaged), field, damage)  # type: ignore[misc]
+        await rig.redis.hset(keys.job_key(damaged), field, damage)
     rig.clock.advance(1)
     ours = await rig.submit()
     assert ours in await _claimed_ids(rig)
@@ -236,7 +236,7 @@ async def test_a_record_with_a_damaged_field_harms_no_other_job(rig: Rig, field:
 async def test_a_damaged_request_fails_its_job_alone(rig: Rig, damage: bytes) -> None:
     """B021: nothing is unpickled, nobody dies, and the job's owner is told."""
     damaged = await rig.submit(priority=Priority.HIGH)
-    await rig.redis.hset(keys.job_key(damaged), mapping={"request": damage})  # type: ignore[misc]
+    await rig.redis.hset(keys.job_key(damaged), mapping={"request": damage})
     ours = await rig.submit()
     assert await _claimed_ids(rig) == [ours]
     assert await rig.state(damaged) is State.FAILED
