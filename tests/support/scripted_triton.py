@@ -13,8 +13,8 @@ Words: `ok` answers each output with the input of the same position where it fit
 so later; `hang` never answers; `picky:TEXT` rejects a batch where any input's bytes hold TEXT; `flaky_for:SECONDS` is
 unavailable for so long from its first use; `garbage` sends bytes that are no response; `huge:BYTES` answers with so
 much; `typed` answers with protobuf numbers. `FAULTS` and `TWISTS` of `scripted_answers` hold the rest. A word may also
-be a function from request to response. A stream answers `times:N` with N responses, `ok` with one, and `then:WORD`
-with one and then the word.
+be a function from request to response. A stream answers `times:N` with N responses, `ok` with one, `then:WORD` with
+one and then the word, `message:TEXT` with an error message, and `unfinished` with one that isn't the last, and ends.
 """
 
 from __future__ import annotations
@@ -251,6 +251,9 @@ class ScriptedTriton:
                 times, after = 1, None
                 if isinstance(word, str) and word.startswith("times:"):
                     times, word = int(word.partition(":")[2]), "ok"
+                elif word == "unfinished":
+                    yield await self._stream_answer(script, "ok", seen, context)
+                    return
                 elif isinstance(word, str) and word.startswith("then:"):
                     after, word = word.partition(":")[2], "ok"
                 for _ in range(times):
@@ -269,10 +272,10 @@ class ScriptedTriton:
     async def _stream_answer(
         self, script: _Script, word: Word, seen: SeenCall, context: Any
     ) -> pb.ModelStreamInferResponse:
-        if word == "message":
-            return pb.ModelStreamInferResponse(error_message="the stream broke")
-        if word == "unknown_model":
-            return pb.ModelStreamInferResponse(error_message="Request for unknown model: 'm' is not found")
+        if isinstance(word, str) and word.startswith("message:"):
+            broken = pb.ModelStreamInferResponse(error_message=word.partition(":")[2])
+            broken.infer_response.id = seen.request.id
+            return broken
         response = await self._answer(script, word, seen, context)
         assert isinstance(response, pb.ModelInferResponse)
         return pb.ModelStreamInferResponse(infer_response=response)

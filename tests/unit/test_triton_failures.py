@@ -22,7 +22,7 @@ from jobs.tensors import Tensor
 from tests.support.scripted_answers import FAULTS
 from tests.support.scripted_triton import ScriptedTriton, scripted_model
 from workers.triton.client import TritonClient
-from workers.triton.errors import MAX_DETAIL_LENGTH, failure_of, sentence
+from workers.triton.errors import MAX_DETAIL_LENGTH, failure_of, sentence, stream_failure_of
 from workers.triton.messages import InferCall, RequestedOutput
 from workers.triton.options import EngineOptions
 
@@ -142,14 +142,34 @@ async def test_typed_contents_are_read_from_engines_that_send_no_raw_bytes(
     assert reply.outputs == (Tensor("y", Datatype.FP32, (1, 2), bytes(8)),)
 
 
-async def test_a_stream_without_statuses_fails_by_its_message(scripted: ScriptedTriton, client: TritonClient) -> None:
-    scripted.say("many", "message", "unknown_model", "then:message")
-    with pytest.raises(EngineFailed, match=r"^the stream broke$"):
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("[request id: 1] inference input 'x' data-type is 'FP32', but model expects 'INT32'", ModelRejected),
+        ("Request for unknown model: 'm' is not found", ModelNotFound),
+        ("Request for unknown model: 'm' has no available versions", EngineUnavailable),
+        ("[request id: 1] Exceeds maximum queue size", EngineUnavailable),
+        ("Server exiting", EngineUnavailable),
+    ],
+)
+async def test_a_request_that_a_stream_does_not_let_through_fails_by_its_message(
+    scripted: ScriptedTriton, client: TritonClient, text: str, failure: type[JobFailure]
+) -> None:
+    scripted.say("many", f"message:{text}")
+    with pytest.raises(failure):
         await client.infer_stream(call("many"), SECONDS)
-    with pytest.raises(ModelNotFound):
+
+
+async def test_a_stream_that_ends_before_its_last_response_is_the_engines_failure(
+    scripted: ScriptedTriton, client: TritonClient
+) -> None:
+    scripted.say("many", "unfinished")
+    with pytest.raises(EngineFailed, match="before its last response"):
         await client.infer_stream(call("many"), SECONDS)
-    with pytest.raises(EngineFailed):
-        await client.infer_stream(call("many"), SECONDS)
+
+
+def test_a_message_after_the_model_ran_is_the_engines_failure() -> None:
+    assert type(stream_failure_of("it broke", has_run=True)) is EngineFailed
 
 
 async def test_an_engine_recovers_after_it_was_flaky(scripted: ScriptedTriton, client: TritonClient) -> None:

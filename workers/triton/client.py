@@ -8,13 +8,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
-from jobs.errors import EngineUnavailable, JobFailure, ModelRejected, OutputTooLarge
+from jobs.errors import EngineFailed, EngineUnavailable, JobFailure, ModelRejected, OutputTooLarge
 from jobs.spec import ModelSpec
 from workers.triton import decode
 from workers.triton.describe import model_spec
 from workers.triton.encode import request_bytes
 from workers.triton.endpoint import Endpoint
-from workers.triton.errors import stream_failure_of
 from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics
 from workers.triton.options import EngineOptions
 from workers.triton.pb import inference_pb2 as pb
@@ -71,29 +70,30 @@ class TritonClient:
         return decode.reply(call, data)
 
     async def infer_stream(self, call: InferCall, timeout_seconds: float) -> list[InferReply]:
-        """All responses of a decoupled model, in order, once it has said that there are no more.
+        """All responses of a decoupled model, in order, once it said that there are no more.
 
         Raises OutputTooLarge when the responses together exceed `message_bytes`.
         """
         request = self._request(call, timeout_seconds, is_stream=True)
         replies: list[InferReply] = []
         room = self._options.message_bytes
+        is_complete = False
 
-        def take(response: pb.ModelStreamInferResponse) -> bool:
-            nonlocal room
-            if response.error_message:
-                raise stream_failure_of(response.error_message)
+        def take(response: pb.ModelStreamInferResponse) -> None:
+            nonlocal room, is_complete
             room -= response.ByteSize()
             if room < 0:
                 raise OutputTooLarge("The model's answers are together larger than the engine's link allows.")
-            reply, is_final = decode.stream_reply(response.infer_response)
+            reply, is_final = decode.stream_reply(response)
             replies.extend([reply] if reply else [])
-            return is_final
+            is_complete |= is_final
 
         await self._with_best(
             lambda endpoint, left: endpoint.ask_stream(endpoint.model_stream_infer, request, left, take),
             timeout_seconds,
         )
+        if not is_complete:
+            raise EngineFailed("The engine ended the stream before its last response.")
         return replies
 
     def _request(self, call: InferCall, timeout_seconds: float, *, is_stream: bool = False) -> bytes:

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from jobs.datatypes import Datatype, DatatypeError, pack_bytes
 from jobs.errors import EngineFailed
 from jobs.tensors import Tensor
+from workers.triton.errors import stream_failure_of
 from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics, Spent
 from workers.triton.pb import inference_pb2 as pb
 
@@ -49,11 +50,15 @@ def reply(call: InferCall, data: bytes) -> InferReply:
     return InferReply(response.model_version, tuple(outputs[asked.name] for asked in call.outputs))
 
 
-def stream_reply(response: pb.ModelInferResponse) -> tuple[InferReply | None, bool]:
-    """One response of a stream, or None where it only closes it, and whether it is the last.
+def stream_reply(message: pb.ModelStreamInferResponse) -> tuple[InferReply | None, bool]:
+    """One response of a stream, or None where it only says that it is the last, and whether it is.
 
-    A decoupled model may answer with any of its outputs, so none is missed. Raises EngineFailed as `reply` does.
+    A decoupled model may answer with any of its outputs, so none is missed. Raises the JobFailure that an error message
+    means, and EngineFailed as `reply` does.
     """
+    response = message.infer_response
+    if message.error_message:
+        raise stream_failure_of(message.error_message, has_run=bool(response.model_name))
     is_final = response.parameters["triton_final_response"].bool_param
     outputs = _tensors(response)
     return (InferReply(response.model_version, tuple(outputs.values())) if outputs else None), is_final

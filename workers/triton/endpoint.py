@@ -4,6 +4,7 @@ It must not know what the calls mean, nor that there are other addresses.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,6 +22,9 @@ _SERVICE: Final = "/inference.GRPCInferenceService"
 _REST_SECONDS: Final = 1.0
 """How long an address that answered "unavailable" is tried last."""
 
+_FAREWELL_SECONDS: Final = 0.05
+"""gRPC's own threads end cancelled calls a moment later, and complain if the event loop is gone by then."""
+
 _READY: Final = grpc.ChannelConnectivity.READY
 _BROKEN: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
@@ -36,6 +40,7 @@ class Endpoint:
         self.in_flight = 0
         self.last_used = 0
         self._resting_until = 0.0
+        self._last_cancel_at = -math.inf
         self._is_closed = False
         self._watch: asyncio.Task[None] | None = None
         self._channel = open_channel(address, options)
@@ -77,9 +82,13 @@ class Endpoint:
     async def _leaves(self, state: grpc.ChannelConnectivity, timeout_seconds: float) -> bool:
         """Whether the channel's state changes in time; all waiters share one watch."""
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._channel.wait_for_state_change(state))
+            self._watch = asyncio.create_task(self._watched(state))
         done, _ = await asyncio.wait({self._watch}, timeout=max(timeout_seconds, 0))
         return bool(done)
+
+    async def _watched(self, state: grpc.ChannelConnectivity) -> None:
+        if not self._is_closed:  # it may have been closed before this task's first step
+            await self._channel.wait_for_state_change(state)
 
     async def ask(self, method: Any, request: Any, timeout_seconds: float) -> Any:
         """The response to a unary call. Raises the JobFailure that its status means; cancelled on every way out."""
@@ -87,20 +96,19 @@ class Endpoint:
         with self._over(call):
             return await call
 
-    async def ask_stream(self, method: Any, request: Any, timeout_seconds: float, take: Callable[[Any], bool]) -> None:
-        """Give each response to one streamed request to `take`, until that says that it was the last, or none is left.
+    async def ask_stream(self, method: Any, request: Any, timeout_seconds: float, take: Callable[[Any], None]) -> None:
+        """Give each response to one streamed request to `take`, until the engine ends the stream.
 
         Fails and cleans up as `ask` does, also when `take` raises. (A generator would be nicer to read, but one that is
         left while it waits is not closed before it is collected.)
         """
-        # Without this word Triton puts failures into messages that carry no status code.
+        # Without this word Triton puts the failures of a running model into messages that carry no status code.
         call = method(timeout=timeout_seconds, metadata=(("triton_grpc_error", "true"),))
         with self._over(call):
             await call.write(request)
             await call.done_writing()
             while (response := await call.read()) is not grpc.aio.EOF:
-                if take(response):
-                    return
+                take(response)
 
     @contextmanager
     def _over(self, call: Any) -> Iterator[None]:
@@ -116,7 +124,8 @@ class Endpoint:
             # Nobody cancels this task: a channel that is being closed cancels its calls, which looks the same.
             raise EngineUnavailable("The connection to the engine was closed.") from exc
         finally:
-            call.cancel()  # a call that is only dropped lives on in the engine
+            if call.cancel():  # a call that is only dropped lives on in the engine
+                self._last_cancel_at = asyncio.get_running_loop().time()
 
     def _failure(self, exc: grpc.aio.AioRpcError) -> JobFailure:
         failure = failure_of(exc.code(), exc.details())
@@ -127,7 +136,8 @@ class Endpoint:
     async def close(self) -> None:
         """Close the channel; calls in flight fail as EngineUnavailable. Twice is legal."""
         self._is_closed = True
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait({self._watch})
         await self._channel.close()
+        if self._watch is not None:
+            await asyncio.wait({self._watch}, timeout=1.0)
+        if asyncio.get_running_loop().time() < self._last_cancel_at + _REST_SECONDS:
+            await asyncio.sleep(_FAREWELL_SECONDS)

@@ -68,6 +68,16 @@ _EXCEPTIONS: Final = (
     _Exception(_Status.NOT_FOUND, re.compile("has no available versions"), EngineUnavailable),
 )
 
+_REFUSALS: Final[Mapping[str, grpc.StatusCode]] = MappingProxyType(
+    {
+        "Request for unknown model": _Status.NOT_FOUND,
+        "Exceeds maximum queue size": _Status.UNAVAILABLE,
+        "not ready": _Status.UNAVAILABLE,
+        "Server exiting": _Status.UNAVAILABLE,
+    }
+)
+"""The statuses that Triton would have sent with these words, had it not put them into a stream."""
+
 _FIXED: Final[Mapping[type[JobFailure], str]] = MappingProxyType(
     {
         EngineTimeout: "The engine did not answer in time.",
@@ -110,7 +120,14 @@ def sentence(text: str) -> str:
     return line if len(line) <= MAX_DETAIL_LENGTH else line[: MAX_DETAIL_LENGTH - 1] + "…"
 
 
-def stream_failure_of(text: str) -> JobFailure:
-    """The failure that a stream's error message means; unlike a status it has no code, so only the text tells."""
-    status = _Status.NOT_FOUND if text.startswith("Request for unknown model") else _Status.UNKNOWN
+def stream_failure_of(text: str, *, has_run: bool) -> JobFailure:
+    """The failure that an error message in a stream means; it carries no status.
+
+    Asked for statuses, Triton sends one for whatever happens once the model runs (`has_run`), and messages only for
+    requests that it doesn't let through to the model.
+    """
+    status = _Status.UNKNOWN if has_run else _Status.INVALID_ARGUMENT
+    for words, meant in _REFUSALS.items():
+        if words in text:
+            status = meant
     return failure_of(status, text)
