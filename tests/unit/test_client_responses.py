@@ -1,0 +1,29 @@
+"""What the client reads from the server's headers."""
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from inferq.client.responses import retry_after_seconds
+
+NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("5", 5.0),
+        ("0", 0.0),
+        ("Tue, 01 Jan 2030 12:00:30 GMT", 30.0),
+        ("Tue, 01 Jan 2030 11:00:00 GMT", 0.0),
+        ("soon", None),
+        ("-3", None),
+        ("1e9", None),
+        ("", None),
+        ("99999999999999999999", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_and_nonsense_is_nothing(value: str, seconds: float | None) -> None:
+    response = httpx.Response(503, headers={"Retry-After": value})
+    assert retry_after_seconds(response, NOW) == seconds
