@@ -6,6 +6,7 @@ Owns process groups, signals and log files. Must not know what the program is or
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-LOG_TAIL_BYTES = 16_384
+LOG_TAIL_BYTES = 65_536
 POLL_SECONDS = 0.02
 
 
@@ -26,6 +27,7 @@ class Program:
 
     `environment` is the whole environment. `stop_grace_seconds` lie between SIGTERM and SIGKILL. `orphan_signal` comes
     from the kernel when the parent dies without stopping it: SIGTERM for programs that must clean up behind them.
+    `complaint` matches the start of the log lines that say what went wrong, in a log that is mostly something else.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Program:
     stop_grace_seconds: float = 10.0
     orphan_signal: signal.Signals = signal.SIGKILL
     inherited_fds: tuple[int, ...] = ()
+    complaint: re.Pattern[str] = re.compile("")
 
 
 class Process:
@@ -109,11 +112,13 @@ class Process:
         self._popen.wait()
 
     def last_log_lines(self, count: int = 20) -> list[str]:
-        """The end of what it wrote since its last start, for a person who asks why it failed."""
+        """The end of what it wrote since its last start, complaints only if it made any: why it failed."""
         with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace").splitlines()[-count:]
+            lines = log.read().decode(errors="replace").splitlines()
+            complaints = [line for line in lines if self.program.complaint.match(line)]
+            return (complaints or lines)[-count:]
         return []
 
     def _has_ended(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ class TritonServer:
                 log_path=log_path or work_dir / "triton.log",
                 stop_grace_seconds=EXIT_TIMEOUT_SECONDS + 5,
                 orphan_signal=signal.SIGTERM,  # on SIGTERM it ends its Python stubs and frees their shared memory
+                complaint=re.compile(r"E\d{4} |error: "),  # its start ends in tables that say nothing
             )
         )
 

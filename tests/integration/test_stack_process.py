@@ -1,0 +1,137 @@
+"""Processes of the stack: what ends them, what they leave, and that nothing outlives a killed parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from inferq.stack.environment import PROJECT_ROOT
+from inferq.stack.process import Process, Program
+
+pytestmark = pytest.mark.process
+
+RunScript = Callable[..., Process]
+
+READY = "import sys, time, signal, subprocess, os\nprint('up', flush=True)\n"
+
+
+def wait_for(condition: Callable[[], object], timeout_seconds: float = 20) -> None:
+    """Return once the condition holds; fails the test when it doesn't in time."""
+    deadline = time.monotonic() + timeout_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie that nobody has collected yet doesn't."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.fixture
+def run_script(tmp_path: Path) -> Iterator[RunScript]:
+    """Runs Python lines as a process of the stack and waits until they have printed `up`."""
+    processes: list[Process] = []
+
+    def run(source: str, *, grace_seconds: float = 10.0) -> Process:
+        name = f"script-{len(processes)}"
+        argv = (sys.executable, "-c", READY + source)
+        process = Process(Program(name, argv, dict(os.environ), tmp_path / f"{name}.log", grace_seconds))
+        processes.append(process)
+        process.start()
+        wait_for(lambda: "up" in process.last_log_lines() or not process.is_running)
+        return process
+
+    yield run
+    for process in processes:
+        process.stop(0)
+
+
+def test_a_stop_lets_the_program_end_in_its_own_way(run_script: RunScript) -> None:
+    process = run_script(
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit('bye'))\nprint('armed', flush=True)\nsignal.pause()"
+    )
+    wait_for(lambda: "armed" in process.last_log_lines())
+    process.stop()
+    assert process.exit_status == 1
+    assert process.last_log_lines()[-1] == "bye"
+    process.stop()
+
+
+def test_a_program_that_ignores_sigterm_is_killed_after_its_grace(run_script: RunScript) -> None:
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\nwhile True: signal.pause()"
+    process = run_script(ignore, grace_seconds=0.2)
+    wait_for(lambda: "deaf" in process.last_log_lines())
+    process.stop()
+    assert process.exit_status == -signal.SIGKILL
+
+
+def test_children_of_a_program_that_crashed_are_gone_before_it_can_be_restarted(run_script: RunScript) -> None:
+    process = run_script("child = subprocess.Popen(['sleep', '600'])\nprint(child.pid, flush=True)\nos._exit(3)")
+    wait_for(lambda: not process.is_running)
+    assert process.exit_status == 3
+    child = int(process.last_log_lines()[-1])
+    wait_for(lambda: not is_alive(child))
+
+
+def test_the_log_keeps_all_runs_and_the_last_lines_are_those_of_the_last_run(run_script: RunScript) -> None:
+    process = run_script("print('first' if len(sys.argv) < 9 else '', os.getpid(), flush=True)")
+    wait_for(lambda: not process.is_running)
+    first = process.last_log_lines()
+    process.start()
+    wait_for(lambda: not process.is_running)
+    second = process.last_log_lines()
+    assert first[0] == second[0] == "up"
+    assert first[1] != second[1]
+    assert process.program.log_path.read_text().splitlines() == first + second
+
+
+def test_stopping_is_legal_before_the_start(tmp_path: Path) -> None:
+    process = Process(Program("never", ("true",), {}, tmp_path / "never.log"))
+    process.stop()
+    process.kill()
+    assert not process.is_running
+    assert process.exit_status is None
+
+
+PARENT = """
+import os, signal, sys, time
+from pathlib import Path
+from inferq.stack.process import Process, Program
+folder = Path(sys.argv[1])
+scripts = {
+    "kill": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()",
+    "term": "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('tidy'));"
+            "print('up', flush=True); signal.pause()",
+}
+for name, orphan_signal in (("kill", signal.SIGKILL), ("term", signal.SIGTERM)):
+    argv = (sys.executable, "-c", scripts[name])
+    process = Process(Program(name, argv, dict(os.environ), folder / f"{name}.log", orphan_signal=orphan_signal))
+    process.start()
+    while "up" not in process.last_log_lines():
+        time.sleep(0.01)
+    print(process.pid, flush=True)
+signal.pause()
+"""
+
+
+def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", PARENT, str(tmp_path)]
+    with subprocess.Popen(argv, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        children = [int(parent.stdout.readline()) for _ in range(2)]
+        assert all(is_alive(child) for child in children)
+        parent.kill()
+    wait_for(lambda: not any(is_alive(child) for child in children))
+    assert (tmp_path / "term.log").read_text().endswith("tidy\n")

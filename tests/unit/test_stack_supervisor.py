@@ -1,0 +1,95 @@
+"""The supervisor's arithmetic and its decisions for a given instant, on real but tiny processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferq.stack.process import Process, Program
+from inferq.stack.supervisor import (
+    FIRST_BACKOFF_SECONDS,
+    LONGEST_BACKOFF_SECONDS,
+    STEADY_SECONDS,
+    Supervisor,
+    restart_delay_seconds,
+)
+
+
+class Script:
+    """A server that runs a few lines of Python."""
+
+    def __init__(self, name: str, source: str, folder: Path) -> None:
+        self.name = name
+        argv = (sys.executable, "-c", source)
+        self.process = Process(Program(name, argv, dict(os.environ), folder / f"{name}.log"))
+        self.launches = 0
+
+    def launch(self) -> None:
+        self.launches += 1
+        self.process.start()
+
+    def is_ready(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.process.stop()
+
+    def run_to_its_end(self) -> None:
+        """Wait until the script has ended by itself."""
+        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.fixture
+def crashing(tmp_path: Path) -> Iterator[Script]:
+    script = Script("crasher", "raise SystemExit(3)", tmp_path)
+    yield script
+    script.stop()
+
+
+@given(st.integers(1, 10_000))
+def test_each_death_in_a_row_waits_longer_up_to_a_bound(deaths: int) -> None:
+    assert restart_delay_seconds(1) == FIRST_BACKOFF_SECONDS
+    assert restart_delay_seconds(deaths) <= restart_delay_seconds(deaths + 1) <= LONGEST_BACKOFF_SECONDS
+
+
+def test_a_dead_server_is_restarted_when_its_backoff_is_over_and_not_before(crashing: Script) -> None:
+    lines: list[str] = []
+    supervisor = Supervisor(lines.append)
+    supervisor.launch(crashing)
+    now = 1e9
+    for deaths in (1, 2, 3):
+        crashing.run_to_its_end()
+        supervisor.run_once(now)
+        delay = restart_delay_seconds(deaths)
+        supervisor.run_once(now + delay - 0.01)
+        assert crashing.launches == deaths
+        supervisor.run_once(now + delay)
+        assert crashing.launches == deaths + 1
+        now += delay
+    assert lines[:2] == ["crasher ended with status 3, restarting in 0.5 s", "crasher restarted"]
+    assert lines[4] == "crasher ended with status 3, restarting in 2 s"
+
+
+def test_a_server_that_ran_steadily_starts_over_with_the_shortest_backoff(crashing: Script) -> None:
+    lines: list[str] = []
+    supervisor = Supervisor(lines.append)
+    supervisor.launch(crashing)
+    for died_at in (1e9, 1e9 + 1, 1e9 + 2 + STEADY_SECONDS):
+        crashing.run_to_its_end()
+        supervisor.run_once(died_at)
+        supervisor.run_once(died_at + 1)
+    deaths = [line for line in lines if "ended" in line]
+    assert [line.rpartition("in ")[2] for line in deaths] == ["0.5 s", "1 s", "0.5 s"]
+
+
+@pytest.mark.anyio
+async def test_stopping_is_legal_before_the_start_and_twice() -> None:
+    supervisor = Supervisor(lambda line: None)
+    await supervisor.stop()
+    await supervisor.stop()
