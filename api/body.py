@@ -56,9 +56,9 @@ async def read_body(request: Request, headers: RequestHeaders, *, max_bytes: int
     """
     with body_unread():
         declared = _check_headers(headers, max_bytes)
-        chunks = await _receive(request, max_bytes, grace_seconds)
-        if declared is not None and sum(map(len, chunks)) != declared:
-            raise _cut_short()
+    chunks = await _receive(request, max_bytes, grace_seconds)
+    if declared is not None and sum(map(len, chunks)) != declared:
+        raise _cut_short()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -96,13 +96,13 @@ async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> li
                 message = await request.receive()
                 if message["type"] != "http.request":
                     raise _cut_short()
-                chunk = message.get("body", b"")
+                chunk, has_more = message.get("body", b""), message.get("more_body", False)
                 if chunk:
                     received += len(chunk)
                     if received > max_bytes:
-                        raise _too_large(max_bytes)
+                        raise _too_large(max_bytes, close=has_more)
                     chunks.append(chunk)
-                if not message.get("more_body", False):
+                if not has_more:
                     return chunks
                 deadline.reschedule(begun_at + grace_seconds + received / _MIN_BYTES_PER_SECOND)
     except TimeoutError:
@@ -110,13 +110,15 @@ async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> li
             ProblemCode.BODY_TOO_SLOW,
             f"Only {received} bytes of the body arrived in time; after {grace_seconds:g} seconds it must keep up "
             f"{_MIN_BYTES_PER_SECOND} bytes per second.",
+            close=True,
         ) from None
 
 
-def _too_large(max_bytes: int) -> Problem:
+def _too_large(max_bytes: int, *, close: bool = True) -> Problem:
     return Problem(
         ProblemCode.PAYLOAD_TOO_LARGE,
         f"The body is larger than the {max_bytes} bytes that this server takes.",
+        close=close,
         max_body_bytes=max_bytes,
     )
 

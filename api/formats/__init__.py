@@ -5,9 +5,6 @@ Everything here is pure, and exact or refused with a FormatError; it must not kn
 
 from typing import Final
 
-MAX_CONTAINERS: Final = 1_000_000
-"""Arrays and objects in one document: an empty one takes a byte or two there, and 64 here."""
-
 MAX_ELEMENTS: Final = 16 * 1024 * 1024
 """Elements of all arrays in one document; more than that can only be sent as raw bytes."""
 

@@ -11,18 +11,19 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from api.formats import MAX_CONTAINERS, FormatError
+from api.formats import FormatError
 from jobs.datatypes import Datatype, element_count, unpack_bytes
 from jobs.tensors import Tensor
 
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY
 _CONTAINERS: Final = frozenset({dict, list})
+_MAX_BRACKETS: Final = 1_000_000  # an empty array takes two bytes there, and 64 here
 
 
 def loads(text: bytes) -> Any:
     """The document; raises FormatError where it is not strict JSON, is ambiguous, or would take too much memory."""
-    if text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
-        raise FormatError(f"it has more than {MAX_CONTAINERS} brackets; send tensors flat or as raw bytes")
+    if text.count(b"[") + text.count(b"{") > _MAX_BRACKETS:
+        raise FormatError(f"it has more than {_MAX_BRACKETS} brackets; send tensors flat or as raw bytes")
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as exc:

@@ -4,12 +4,14 @@ It owns what of msgpack is accepted: the types that JSON has, and raw bytes; no 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
-from api.formats import MAX_CONTAINERS, MAX_ELEMENTS, FormatError
+from api.formats import MAX_ELEMENTS, FormatError
 from jobs.tensors import Tensor
+
+_MAX_CONTAINERS: Final = 100_000  # an empty one takes one byte there, and 64 and a call here
 
 
 def loads(data: bytes | memoryview) -> Any:
@@ -54,9 +56,9 @@ class _Watch:
     def _count(self, elements: int) -> None:
         self._containers += 1
         self._elements += elements
-        if self._containers > MAX_CONTAINERS or self._elements > MAX_ELEMENTS:
+        if self._containers > _MAX_CONTAINERS or self._elements > MAX_ELEMENTS:
             raise FormatError(
-                f"it has more than {MAX_CONTAINERS} arrays and maps, or {MAX_ELEMENTS} elements; send raw bytes"
+                f"it has more than {_MAX_CONTAINERS} arrays and maps, or {MAX_ELEMENTS} elements; send raw bytes"
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from api.formats import FormatError, json, msgpack
 from api.formats.binary import BinarySection, split
 from api.intake.draft import Draft, DraftOutput, DraftTensor
-from api.intake.limits import MAX_PARAMETER_BYTES, MAX_PARAMETERS, MAX_REQUEST_ID_LENGTH, IntakeLimits
+from api.intake.limits import MAX_PARAMETER_BYTES, MAX_PARAMETERS, MAX_PARTS, MAX_REQUEST_ID_LENGTH, IntakeLimits
 from api.intake.options import OPTION_NAMES, check_names
 from api.problems import Problem, ProblemCode
 
@@ -58,8 +58,8 @@ def draft_from_document(document: Any, section: BinarySection | None = None) -> 
         raise _malformed("The document is not an object with `model` and `inputs`.")
     check_names(document, _MEMBERS)
     inputs = document.get("inputs", [])
-    if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
-        raise _malformed("`inputs` is not an array of objects.")
+    if not isinstance(inputs, list) or len(inputs) > MAX_PARTS or not all(isinstance(item, dict) for item in inputs):
+        raise _malformed(f"`inputs` is not an array of at most {MAX_PARTS} objects.")
     request_id = document.get("id", "")
     if not isinstance(request_id, str) or len(request_id) > MAX_REQUEST_ID_LENGTH:
         raise _malformed(f"`id` is not a text of at most {MAX_REQUEST_ID_LENGTH} characters.")

@@ -10,9 +10,11 @@ import orjson
 
 from api.intake.draft import DraftOutput
 from api.intake.envelope import outputs_of, parameters_of
-from api.intake.limits import MAX_OPTION_BYTES, MAX_PARTS
+from api.intake.limits import MAX_OPTION_BYTES
 from api.intake.options import FIELD_NAMES, check_names, invalid
 from api.problems import Problem, ProblemCode
+
+_MAX_FIELDS: Final = 64
 
 OUTPUTS: Final = "outputs"
 PARAMETERS: Final = "parameters"
@@ -25,7 +27,7 @@ def query_options(query: bytes) -> dict[str, str]:
         return {}
     try:
         pairs = parse_qsl(
-            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_PARTS, separator="&"
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS, separator="&"
         )
     except ValueError:
         raise Problem(

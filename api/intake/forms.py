@@ -26,6 +26,11 @@ class Form(NamedTuple):
     header_length: str
 
     @property
+    def is_document(self) -> bool:
+        """Whether the body is parsed member by member, rather than taken apart into pieces that stay as they are."""
+        return self.media.type == JSON or self.media.type in MSGPACK
+
+    @property
     def is_json(self) -> bool:
         """Whether all of the body becomes Python objects, which take many times its size."""
         return self.media.type == JSON and not self.header_length

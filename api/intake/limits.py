@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-MAX_PARTS: Final = 64
-"""Parts of a multipart body: inputs and options together."""
+MAX_PARTS: Final = 256
+"""Parts of a multipart body, inputs and options together; inputs of a document."""
 
 MAX_OPTION_BYTES: Final = 64 * 1024
 """Length of one option's text; input fields may be as long as the body."""

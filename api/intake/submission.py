@@ -32,8 +32,9 @@ T = TypeVar("T")
 
 FindModel = Callable[[str], Awaitable[ModelSpec]]
 
-_INLINE_BYTES: Final = 1024 * 1024
-"""Larger bodies are worked on in a thread, so that other requests get a turn in between."""
+_INLINE_DOCUMENT_BYTES: Final = 128 * 1024
+_INLINE_UPLOAD_BYTES: Final = 4 * 1024 * 1024
+"""Larger bodies are worked on in a thread, so that other requests get their turns in between."""
 
 
 async def read_submission(
@@ -52,11 +53,12 @@ async def read_submission(
         model = await models(model_name(query)) if "model" in query else None
     max_bytes = min(limits.max_body_bytes, limits.max_json_bytes) if form.is_json else limits.max_body_bytes
     body = await read_body(request, headers, max_bytes=max_bytes, grace_seconds=limits.body_grace_seconds)
-    draft = await _aside(len(body), parse, body, form, query, limits)
+    is_inline = len(body) <= (_INLINE_DOCUMENT_BYTES if form.is_document else _INLINE_UPLOAD_BYTES)
+    draft = await _work(is_inline, parse, body, form, query, limits)
     if model is None:
         model = await models(model_name(draft.options))
-    job, payload = await _aside(len(body), build, draft, model, limits, now_ms)
-    fingerprint = await _aside(len(body), fingerprint_of, job, draft, payload) if idempotency_key else ""
+    job, payload = await _work(is_inline, build, draft, model, limits, now_ms)
+    fingerprint = await _work(is_inline, fingerprint_of, job, draft, payload) if idempotency_key else ""
     return Submission(new_job_id(), tenant, job, payload, idempotency_key, fingerprint)
 
 
@@ -114,7 +116,7 @@ def _idempotency_key(headers: RequestHeaders) -> str:
     return key
 
 
-async def _aside(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    if size <= _INLINE_BYTES:
+async def _work(is_inline: bool, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    if is_inline:
         return function(*args, **kwargs)
     return await asyncio.to_thread(function, *args, **kwargs)

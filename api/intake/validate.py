@@ -82,7 +82,7 @@ def _rows(model: ModelSpec, item: DraftTensor | DraftUpload) -> int | None:
     has_rows = model.max_batch_size > 0 and len(item.shape) == rank + 1
     row_shape = item.shape[1:] if has_rows else item.shape
     if len(row_shape) != rank or not all(
-        dim == wanted or (wanted < 0 <= dim) for dim, wanted in zip(row_shape, spec.dims, strict=True)
+        dim >= 0 and wanted in (dim, -1) for dim, wanted in zip(row_shape, spec.dims, strict=True)
     ):
         raise _mismatch(model, spec, item)
     if not has_rows:
