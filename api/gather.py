@@ -32,9 +32,7 @@ class Gatherer(Generic[Item, Reply]):
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if len(self._senders) < self._in_flight:
-            sender = asyncio.create_task(self._send_blocks())
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+            self._senders.add(asyncio.create_task(self._send_blocks()))
         return await future
 
     async def close(self) -> None:
@@ -46,12 +44,17 @@ class Gatherer(Generic[Item, Reply]):
             self._waiting.popleft()[1].cancel()
 
     async def _send_blocks(self) -> None:
-        while block := self._next_block():
-            try:
-                await self._settle(block)
-            finally:
-                for _, future in block:
-                    future.cancel()  # no effect on those that have their answer
+        try:
+            while block := self._next_block():
+                try:
+                    await self._settle(block)
+                finally:
+                    for _, future in block:
+                        future.cancel()  # no effect on those that have their answer
+        finally:
+            # Here and not in a done callback, which comes a turn of the loop later: a call between would find the
+            # place taken by a sender that sends no more, and wait for ever.
+            self._senders.discard(_this_task())
 
     def _next_block(self) -> list[tuple[Item, asyncio.Future[Reply]]]:
         block: list[tuple[Item, asyncio.Future[Reply]]] = []
@@ -77,3 +80,9 @@ class Gatherer(Generic[Item, Reply]):
         for (_, future), reply in zip(block, replies, strict=True):
             if not future.done():
                 future.set_result(reply)
+
+
+def _this_task() -> "asyncio.Task[None]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -68,6 +68,8 @@ class InferenceWorker(Worker):
             health_check_key=HEALTH_KEY,
             health_check_interval=HEALTH_SECONDS,
             keep_result=0,
+            job_serializer=codec.encode,
+            job_deserializer=codec.decode,
             ctx={"store": store},
             **arq_options,
         )
