@@ -33,6 +33,7 @@ FAULTS: Final[Mapping[str, tuple[grpc.StatusCode, str]]] = {
     ),
     "unknown": (grpc.StatusCode.UNKNOWN, "something happened"),
     "data_loss": (grpc.StatusCode.DATA_LOSS, "bits fell out"),
+    "cut": (grpc.StatusCode.CANCELLED, "CANCELLED"),
     "cancelled": (grpc.StatusCode.CANCELLED, "the model gave up"),
     "unauthenticated": (grpc.StatusCode.UNAUTHENTICATED, "who are you"),
 }

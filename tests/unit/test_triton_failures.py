@@ -35,6 +35,7 @@ FAILURES: dict[str, type[JobFailure]] = {
     "busy": EngineUnavailable,
     "exhausted": EngineUnavailable,
     "reloading": EngineUnavailable,
+    "cut": EngineUnavailable,
     "queue_timeout": EngineTimeout,
     "deadline": EngineTimeout,
     "reject": ModelRejected,

@@ -38,8 +38,8 @@ FAILURES: Final[Mapping[grpc.StatusCode, type[JobFailure]]] = MappingProxyType(
 )
 """What is not listed is the engine's own fault: INTERNAL and UNKNOWN, in which Python models raise, above all.
 
-CANCELLED is not listed either. We hear it only when we did not cancel: a model or a proxy gave up. Counting that as a
-failure bounds the retries; treating it as "not available" would release the job for ever.
+CANCELLED is not listed either. It is heard only where we did not cancel; a model that says so of its own accord has
+failed, and counting that bounds the retries.
 """
 
 
@@ -64,6 +64,8 @@ _EXCEPTIONS: Final = (
     _Exception(_FULL, re.compile("Sent message larger"), OutputTooLarge, _TOO_LARGE_RESPONSE),
     # The `timeout` parameter ran out in the queue of the model's batcher.
     _Exception(_Status.UNAVAILABLE, re.compile("Request timeout expired"), EngineTimeout),
+    # A server that shuts down cuts its calls without more words, and a proxy resets their streams.
+    _Exception(_Status.CANCELLED, re.compile(r"^(CANCELLED)?$|RST_STREAM|^Cancelling all calls"), EngineUnavailable),
     # The repository has the model, but it is being reloaded, or the engine is shutting down.
     _Exception(_Status.NOT_FOUND, re.compile("has no available versions"), EngineUnavailable),
 )
