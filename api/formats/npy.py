@@ -20,6 +20,9 @@ MEDIA_TYPE: Final = "application/x-npy"
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _MAX_RANK: Final = 32
 _MAX_PADDING: Final = 16
+_MAX_TEXTS: Final = 1_000_000
+_MAX_CODE_POINT: Final = 0x10FFFF
+_SURROGATES: Final = 0xD800 >> 11
 _LENGTH_SIZES: Final = {1: 2, 2: 4, 3: 4}
 _ENTRY: Final = re.compile(
     r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^'\\]*'|True|False|\([0-9,\s]*\))\s*,?", re.ASCII
@@ -72,7 +75,7 @@ def read_npy(data: bytes | memoryview) -> Array:
     view = memoryview(data)
     header, start = _read_header(view)
     count = math.prod(header.shape)
-    if count > MAX_ELEMENTS:
+    if math.prod(filter(None, header.shape)) > MAX_ELEMENTS:  # an empty array of absurd dimensions is none either
         raise FormatError(f"an array of shape {list(header.shape)} has more than {MAX_ELEMENTS} elements")
     body = view[start:]
     if len(body) != count * header.itemsize:
@@ -140,16 +143,22 @@ def _shaped(flat: "np.ndarray[Any, Any]", header: _Header) -> "np.ndarray[Any, A
 
 
 def _text_data(header: _Header, body: memoryview) -> bytes:
-    if header.itemsize == 0:
-        return pack_bytes([b""] * math.prod(header.shape))
+    """Framed elements. Each becomes an object of its own on the way, so their number has a cap."""
+    if math.prod(header.shape) > _MAX_TEXTS or header.itemsize == 0:
+        raise FormatError(f"an array of texts must have at most {_MAX_TEXTS} elements, and some width")
     order = ">" if header.order == ">" else "<"
-    width = header.itemsize // 4 if header.kind == "U" else header.itemsize
-    flat = np.frombuffer(body, np.dtype(f"{order}{header.kind}{width}"))
-    try:
-        elements = _shaped(flat, header).ravel(order="C").tolist()
-        return pack_bytes(element.encode() if isinstance(element, str) else element for element in elements)
-    except ValueError:  # code points that are none, and lone surrogates
-        raise FormatError("it has a text that is not valid Unicode") from None
+    if header.kind == "S":
+        return pack_bytes(_row_major(np.frombuffer(body, f"S{header.itemsize}"), header))
+    points = np.frombuffer(body, f"{order}u4")
+    if points.size and (points.max() > _MAX_CODE_POINT or np.any((points >> 11) == _SURROGATES)):
+        raise FormatError("it has a text that is not valid Unicode")
+    texts = np.frombuffer(body, f"{order}U{header.itemsize // 4}")
+    return pack_bytes(text.encode() for text in _row_major(texts, header))
+
+
+def _row_major(flat: "np.ndarray[Any, Any]", header: _Header) -> list[Any]:
+    elements: list[Any] = _shaped(flat, header).ravel(order="C").tolist()
+    return elements
 
 
 def tensor_to_npy(tensor: Tensor) -> bytes:

@@ -3,6 +3,7 @@
 It owns the rules and what is said about a breach; it is pure, and it must not change what it judges.
 """
 
+import math
 from collections.abc import Sequence
 
 from api.formats import FormatError
@@ -10,7 +11,7 @@ from api.formats.values import data_from_values
 from api.intake.describe import dims, model_words, names
 from api.intake.draft import DraftOutput, DraftTensor, DraftUpload
 from api.problems import Problem, ProblemCode
-from jobs.datatypes import Datatype, DatatypeError, check_size
+from jobs.datatypes import MAX_ELEMENTS, Datatype, DatatypeError, check_size
 from jobs.record import RequestedOutput
 from jobs.spec import InputSpec, ModelSpec, OutputKind
 from jobs.tensors import Buffer
@@ -85,6 +86,12 @@ def _rows(model: ModelSpec, item: DraftTensor | DraftUpload) -> int | None:
         dim >= 0 and wanted in (dim, -1) for dim, wanted in zip(row_shape, spec.dims, strict=True)
     ):
         raise _mismatch(model, spec, item)
+    if math.prod(filter(None, item.shape)) > MAX_ELEMENTS:
+        raise Problem(
+            ProblemCode.INVALID_TENSOR,
+            f"Input `{spec.name}`: {dims(item.shape[:40])} has more than {MAX_ELEMENTS} elements.",
+            input=spec.name,
+        )
     if not has_rows:
         return None
     rows = item.shape[0]

@@ -125,8 +125,10 @@ async def test_another_number_of_elements_is_refused_with_both_numbers(gateway: 
 
 
 async def test_a_shape_of_more_elements_than_memory_costs_nothing(gateway: Gateway) -> None:
-    problem = await gateway.bad_tensor("any_fp32", "FP32", [2**62], [1.0])
-    assert problem["code"] == "invalid_tensor"
+    for shape, data in (([2**62], [1.0]), ([2**31 + 1], []), ([8, 2**60], [])):
+        problem = await gateway.bad_tensor("any_fp32", "FP32", shape, data)
+        assert problem["code"] == "invalid_tensor"
+        assert "more than 2147483648 elements" in problem["detail"]
 
 
 @pytest.mark.parametrize(
