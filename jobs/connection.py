@@ -240,32 +240,45 @@ class Connection:
         """Prove that this server can be used, and return warnings.
 
         Raises StoreMisconfigured for Redis Cluster, for a replica, for a `maxmemory-policy` that evicts, and where jobs
-        must be on disk (`needs_disk`) for a server that writes none.
+        must be on disk (`needs_disk`) for a server that never waits for its disk.
         """
-        info = await self._info()
+        info = await self._permitted(Call("INFO"))
         if info is None:
             return ["INFO is not permitted: see to it that maxmemory-policy is noeviction and appendonly is on"]
         if info.get("cluster_enabled"):
             raise StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
         if info.get("role") == "slave":
             raise StoreMisconfigured("This Redis is a replica; point INFERQ_REDIS_URL at the primary")
-        if needs_disk and not info.get("aof_enabled"):
-            raise StoreMisconfigured(
-                "INFERQ_DURABLE is on, but this Redis writes no append-only file: set appendonly yes"
-            )
         policy = info.get("maxmemory_policy")
-        if policy is None:
-            return ["maxmemory-policy is unknown (INFO does not say); it must be noeviction, or jobs get lost"]
-        if policy != "noeviction":
+        if policy not in (None, "noeviction"):
             raise StoreMisconfigured(f"maxmemory-policy is {policy}, which drops jobs; set it to noeviction")
-        return [] if info.get("aof_enabled") else ["appendonly is off: jobs do not survive a restart of Redis"]
+        warnings = await self._check_disk(bool(info.get("aof_enabled")), needs_disk)
+        if policy is None:
+            warnings.append("maxmemory-policy is unknown (INFO does not say); it must be noeviction, or jobs get lost")
+        return warnings
 
-    async def _info(self) -> dict[str, Any] | None:
-        """What the server says of itself, None where our credentials may not ask."""
-        (info,) = await self.replies(Call("INFO"))
-        if isinstance(info, StoreError):
-            if isinstance(info.__cause__, NoPermissionError):
+    async def _check_disk(self, has_log: bool, needs_disk: bool) -> list[str]:
+        if not needs_disk:
+            return [] if has_log else ["appendonly is off: jobs do not survive a restart of Redis"]
+        if not has_log:
+            raise StoreMisconfigured("INFERQ_DURABLE is on, but this Redis keeps no log; set appendonly to yes")
+        fsync = (await self._permitted(Call("CONFIG", "GET", "appendfsync")) or {}).get("appendfsync")
+        if fsync == "no":
+            raise StoreMisconfigured("INFERQ_DURABLE is on, but appendfsync is no; set it to always or everysec")
+        if fsync == "everysec":
+            return ["INFERQ_DURABLE is on and appendfsync is everysec: a submit waits for up to a second"]
+        return []
+
+    async def _permitted(self, call: Call) -> dict[str, Any] | None:
+        """A reply of names and values, None where our credentials may not ask."""
+        (reply,) = await self.replies(call)
+        if isinstance(reply, StoreError):
+            if isinstance(reply.__cause__, NoPermissionError):
                 return None
-            raise info
-        found: dict[str, Any] = info
+            raise reply
+        if isinstance(reply, list):
+            return {
+                str(name, "utf-8"): str(value, "utf-8") for name, value in zip(reply[::2], reply[1::2], strict=True)
+            }
+        found: dict[str, Any] = reply
         return found

@@ -37,9 +37,9 @@ class Listener:
         while True:
             try:
                 async with self._connection.subscribe(*self._channels) as messages:
+                    failures = 0
                     self._on_gap()
                     async for channel, data in messages:
-                        failures = 0
                         self._on_ids(channel, split_ids(data))
             except StoreError as exc:
                 pause = _RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)]
