@@ -16,9 +16,7 @@ from tests.support.stores import Rig, a_submission, an_error
 pytestmark = pytest.mark.anyio
 
 
-async def _page(
-    rig: Rig, limit: int = 3, cursor: str | None = None, tenant: str = LOCAL_TENANT, **wanted: object
-) -> Page:
+async def _page(rig: Rig, limit: int = 3, cursor: str | None = None, tenant: str = LOCAL_TENANT, **wanted: Any) -> Page:
     return await list_jobs(rig.connection, tenant, limit=limit, cursor=cursor, **wanted)
 
 
