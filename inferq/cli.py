@@ -29,7 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a l
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until done; the exit status is 1 unless it succeeds.")]
 Timeout = Annotated[float | None, typer.Option("--timeout", min=0, help="Wait at most so many seconds.")]
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
-JobIds = Annotated[list[str], typer.Argument(metavar="ID…", help="The jobs' ids.", show_default=False)]
+JobIds = Annotated[list[str], typer.Argument(metavar="ID", help="The jobs' ids.", show_default=False)]
 
 
 def _print_version(wanted: bool) -> None:
@@ -102,11 +102,11 @@ def demo() -> None:
 
 @app.command()
 def submit(
-    model: Annotated[str, typer.Argument(help="The model's name.", show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.", show_default=False)],
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE…", help="A job for each: images, texts, .npy files; - is stdin.", show_default=False
+            metavar="FILE", help="A job for each: images, texts, .npy files; - is stdin.", show_default=False
         ),
     ] = None,
     inputs: Annotated[

@@ -5,6 +5,7 @@ exists once for both clients. It must not do I/O; clock and randomness are hande
 """
 
 import itertools
+import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
@@ -209,7 +210,7 @@ class Flows:
         return self._uniform(0.0, most) if asked is None else asked + self._uniform(0.0, FIRST_PAUSE_SECONDS)
 
     def _unreachable(self, exc: httpx.TransportError) -> ServerUnreachable:
-        reason = str(exc) or type(exc).__name__
+        reason = re.sub(r"^\[Errno \d+\] ", "", str(exc)) or type(exc).__name__
         failure = ServerUnreachable(f"nothing answers at {self._server}: {reason}")
         failure.__cause__ = exc
         return failure

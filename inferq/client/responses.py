@@ -42,7 +42,7 @@ def retry_after_seconds(response: httpx.Response, now: datetime | None = None) -
 
 def problem(response: httpx.Response) -> ProblemError:
     """The exception for an answer that is not a success; one from a stranger (a proxy) is told by its status."""
-    plain = _object(response)
+    plain = _object(response) or {}
     status = response.status_code
     members = {
         name: value for name, value in plain.items() if name not in ("type", "title", "status", "code", "detail")
@@ -64,7 +64,7 @@ def problem(response: httpx.Response) -> ProblemError:
 def job(response: httpx.Response) -> Job:
     """The job that an answer describes; ServerFailed where it describes none."""
     try:
-        return Job.from_plain(_object(response))
+        return Job.from_plain(document(response))
     except (KeyError, TypeError):
         raise not_inferq(response) from None
 
@@ -72,7 +72,7 @@ def job(response: httpx.Response) -> Job:
 def document(response: httpx.Response) -> Mapping[str, Any]:
     """The JSON object of an answer; ServerFailed where it is none."""
     plain = _object(response)
-    if not plain:
+    if plain is None:
         raise not_inferq(response)
     return plain
 
@@ -89,9 +89,9 @@ def not_inferq(response: httpx.Response) -> ServerFailed:
     )
 
 
-def _object(response: httpx.Response) -> Mapping[str, Any]:
+def _object(response: httpx.Response) -> Mapping[str, Any] | None:
     try:
         plain = json.loads(response.content)
     except ValueError:
-        return {}
-    return plain if isinstance(plain, dict) else {}
+        return None
+    return plain if isinstance(plain, dict) else None

@@ -70,8 +70,16 @@ def from_binary(body: bytes, header_length: int) -> list[tuple[Mapping[str, Any]
 
 
 def to_npy(array: Array) -> bytes:
-    """The array as an `.npy` file; ValueError for object arrays, which would have to be pickled."""
+    """The array as an `.npy` file, objects as numpy's fixed-width bytes.
+
+    ValueError for elements that those would change: with NULs at their end, or other than bytes and texts.
+    """
     datatype_of(array)
+    if array.dtype == object:
+        elements = [_bytes(element) for element in array.ravel().tolist()]
+        if any(element.endswith(b"\0") for element in elements):
+            raise ValueError("an .npy file loses the NULs at the end of an element")
+        array = np.array(elements, dtype="S").reshape(array.shape)
     file = io.BytesIO()
     np.save(file, array, allow_pickle=False)
     return file.getvalue()

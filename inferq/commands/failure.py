@@ -60,6 +60,6 @@ def next_step(exc: InferqError) -> str:
         case ProblemError(code="unknown_job"):
             return "`inferq list` shows the jobs that there are."
         case ProblemError(code="not_done"):
-            return "Cancel it first, or add --force."
+            return "Here that is --force."
         case _:
             return ""

@@ -7,14 +7,17 @@ import itertools
 import json
 import sys
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from inferq.client import Client, Job, RequestRefused
 from inferq.commands import screen
 from inferq.commands.exit import CommandFailed
 from inferq.commands.failure import WRONG_USE, connected, next_step
+
+_FORMATS: Final = (".json", ".npy", ".npz")
 
 Named = tuple[str, Any]
 """What a person calls a job's input, and the input."""
@@ -65,6 +68,10 @@ def get(url: str, job_id: str, *, wait: bool, timeout: float | None, as_json: bo
 
 def result(url: str, job_id: str, *, output: str | None, to: Path | None, as_json: bool) -> None:
     """A result on the screen, or in a file whose ending says the format."""
+    if to is not None and to.suffix not in _FORMATS:
+        raise CommandFailed(
+            f"the ending of {to} names no format", "Use .json, .npy (one output) or .npz (all).", status=WRONG_USE
+        )
     with connected(url) as client:
         if to is not None and to.suffix != ".json":
             _write_arrays(to, _chosen(client.result(job_id), output))
@@ -186,22 +193,22 @@ def _chosen(values: Mapping[str, Any], output: str | None) -> Mapping[str, Any]:
 
 
 def _write_arrays(to: Path, values: Mapping[str, Any]) -> None:
-    import numpy as np
+    from inferq.client.tensors import to_npy
 
-    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-    if len(arrays) < len(values):
+    if any(isinstance(value, list) for value in values.values()):
         raise CommandFailed("classes are no array", f"Write them to {to.with_suffix('.json')}.", status=WRONG_USE)
-    arrays = {name: array.astype("S") if array.dtype == object else array for name, array in arrays.items()}
-    if to.suffix == ".npz":
-        np.savez(to, **arrays)  # type: ignore[arg-type] # its stubs take `allow_pickle` for one of the arrays
-    elif to.suffix == ".npy" and len(arrays) == 1:
-        np.save(to, next(iter(arrays.values())), allow_pickle=False)
-    elif to.suffix == ".npy":
+    if to.suffix == ".npy" and len(values) != 1:
+        names = ", ".join(values)
         raise CommandFailed(
-            "an .npy file holds one array",
-            f"Choose one of {', '.join(arrays)} with --output, or write to an .npz file.",
+            "an .npy file holds one array", f"Choose one of {names} with --output, or write to an .npz file."
         )
-    else:
-        raise CommandFailed(
-            f"the ending of {to} names no format", "Use .json, .npy (one output) or .npz (all).", status=WRONG_USE
-        )
+    try:
+        files = {name: to_npy(array) for name, array in values.items()}
+    except ValueError as exc:
+        raise CommandFailed(str(exc), f"Write it to {to.with_suffix('.json')}.") from exc
+    if to.suffix == ".npy":
+        to.write_bytes(*files.values())
+        return
+    with zipfile.ZipFile(to, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(f"{name}.npy", data)

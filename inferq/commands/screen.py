@@ -13,6 +13,15 @@ from inferq.client import Job
 
 _SHOWN_CLASSES: Final = 3
 _SHOWN_ELEMENTS: Final = 6
+_WIDER_THAN_ANY: Final = 10_000
+"""Columns. A terminal that is narrower wraps the line, and an id can still be copied in one piece."""
+_WAITING: Final = {
+    "backlog": "those before it",
+    "schedule": "its run_at",
+    "no_worker": "a worker",
+    "engine": "the engine",
+    "backoff": "its next attempt",
+}
 
 
 def is_terminal() -> bool:
@@ -26,7 +35,7 @@ def json_line(value: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows under headings on a terminal; elsewhere tab-separated lines without headings, never cut."""
+    """Rows under headings on a terminal; elsewhere tab-separated lines without headings. No cell is ever cut."""
     if not is_terminal():
         for row in rows:
             print("\t".join(" ".join(cell.split()) for cell in row))
@@ -38,7 +47,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         shown.add_row(*map(Text, row))
-    Console(highlight=False).print(shown)
+    Console(highlight=False, width=_WIDER_THAN_ANY).print(shown)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
@@ -52,13 +61,9 @@ def facts(pairs: Iterable[tuple[str, str]]) -> None:
 def job_facts(job: Job) -> Iterable[tuple[str, str]]:
     """What a person wants to know of a job, most important first."""
     raw = job.raw
-    queue = raw.get("queue") or {}
     yield "id", job.id
     yield "status", job.status
-    if queue.get("position"):
-        yield "queue", f"{queue['position']} of {queue['depth']}, waiting for {queue['waiting_for'] or 'its turn'}"
-    elif queue.get("waiting_for"):
-        yield "queue", f"waiting for {queue['waiting_for']}"
+    yield "queue", _queue(raw.get("queue") or {})
     if job.error is not None:
         yield "error", f"{job.error.code}: {job.error.detail}"
     yield "answer", answer(job)
@@ -67,7 +72,7 @@ def job_facts(job: Job) -> Iterable[tuple[str, str]]:
     yield "started", when(raw.get("started_at"))
     yield "finished", when(raw.get("finished_at"))
     yield "kept until", when(raw.get("expires_at"))
-    yield "attempts", f"{raw.get('attempt', 0)}, of which {raw.get('failures', 0)} failed"
+    yield "attempts", str(raw.get("attempt") or "") + (f", {raw['failures']} failed" if raw.get("failures") else "")
     yield "batch", f"{job.batch_size} in one call" if job.batch_size else ""
     yield "seconds", _timings(raw.get("timings") or {})
     yield "metadata", json.dumps(raw["metadata"], ensure_ascii=False) if raw.get("metadata") else ""
@@ -118,6 +123,12 @@ def when(timestamp: str | None) -> str:
 def seconds_words(seconds: float | None) -> str:
     """A duration: `0.21 s`; '' for none."""
     return f"{seconds:.2f} s" if seconds is not None else ""
+
+
+def _queue(queue: Mapping[str, Any]) -> str:
+    place = f"{queue['position']} of {queue['depth']}" if queue.get("position") else ""
+    reason = queue.get("waiting_for")
+    return ", ".join(filter(None, (place, f"waiting for {_WAITING.get(reason, reason)}" if reason else "")))
 
 
 def _timings(timings: Mapping[str, float | None]) -> str:

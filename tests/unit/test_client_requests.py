@@ -110,7 +110,7 @@ def test_an_instant_with_its_zone_is_written_as_rfc_3339_and_one_without_is_refu
         (b"x", {"prioritty": "high"}, "there is no option prioritty; there are model_version, priority"),
         ({}, {}, "at least one input"),
         ({"x": np.zeros(2, dtype=np.complex64)}, {}, "complex64"),
-        (np.array(["a", 1], dtype=object), {}, "pickle"),
+        (np.array(["a", 1], dtype=object), {}, "not int"),
     ],
 )
 def test_what_can_not_be_sent_is_refused_with_the_reason(
