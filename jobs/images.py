@@ -1,24 +1,37 @@
 """What an upload says it is: the picture format and size, read from the first bytes of the file.
 
-It owns the formats that are accepted, their order of magic numbers and the pixel cap; it must never decode a pixel,
-and no file, however hostile, may make it loop more than `MAX_BLOCKS` times per level of its structure.
+It owns the formats that are accepted, how they are told apart and the pixel cap; it must never decode a pixel.
 """
 
-import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.util import find_spec
-from typing import Final, NamedTuple
+from typing import Final
 
-MAX_BLOCKS: Final = 4096
-"""More segments, chunks, tags or boxes than this in front of the pixels are no camera's and no editor's."""
+from jobs.image_headers import (
+    InvalidImage,
+    bmp_size,
+    gif_size,
+    heif_size,
+    jpeg_size,
+    png_size,
+    tiff_size,
+    webp_size,
+)
 
-
-class InvalidImage(ValueError):
-    """The upload can't be decoded into a picture; the message is one sentence for its owner."""
+__all__ = [
+    "ImageFormat",
+    "ImageHeader",
+    "InvalidImage",
+    "TooManyPixels",
+    "UnsupportedImage",
+    "check_pixels",
+    "decodable_formats",
+    "probe",
+]
 
 
 class UnsupportedImage(InvalidImage):
@@ -49,15 +62,6 @@ class ImageHeader:
     format: ImageFormat
     width: int
     height: int
-
-
-class JpegSegment(NamedTuple):
-    """One marker segment: `payload` starts behind its two length bytes, `end` is where the next marker begins."""
-
-    marker: int
-    start: int
-    payload: int
-    end: int
 
 
 @cache
@@ -97,221 +101,15 @@ def check_pixels(width: int, height: int, max_pixels: int) -> None:
         )
 
 
-def jpeg_segments(view: memoryview) -> Iterator[JpegSegment]:
-    """The marker segments of a JPEG up to and including the first start of scan.
-
-    Raises InvalidImage where a marker is missing or there are too many, struct.error where the file ends too early.
-    """
-    offset = 2
-    for _ in range(MAX_BLOCKS):
-        prefix, marker = struct.unpack_from("2B", view, offset)
-        if prefix != 0xFF:
-            raise InvalidImage(f"the JPEG header is damaged: expected a marker at byte {offset}, got 0x{prefix:02x}")
-        if marker == 0xFF:  # padding
-            offset += 1
-        elif marker in _JPEG_BARE:
-            offset += 2
-        elif marker == 0xD9:
-            raise InvalidImage("the JPEG ends before its picture begins")
-        else:
-            (length,) = struct.unpack_from(">H", view, offset + 2)
-            end = offset + 2 + max(length, 2)
-            yield JpegSegment(marker, offset, offset + 4, end)
-            if marker == _JPEG_SCAN:
-                return
-            offset = end
-    raise InvalidImage(f"the JPEG header has more than {MAX_BLOCKS} segments")
-
-
-_JPEG_BARE: Final = frozenset({0x01, 0xD8, *range(0xD0, 0xD8)})
-_JPEG_SCAN: Final = 0xDA
-_JPEG_END: Final = re.compile(rb"\xff\xd9")
-_JPEG_SEARCH_BYTES: Final = 1 << 20
-_JPEG_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-
-
-def _jpeg_size(view: memoryview) -> tuple[int, int]:
-    size: tuple[int, int] | None = None
-    scan = len(view)
-    for segment in jpeg_segments(view):
-        if segment.marker in _JPEG_FRAMES and size is None:
-            height, width = struct.unpack_from(">HH", view, segment.payload + 1)
-            size = width, height
-        scan = segment.end
-    if size is None:
-        raise InvalidImage("the JPEG has no frame header in front of its pixels")
-    # Cameras append data, so the end marker may stand anywhere; only its absence from the whole rest is a proof.
-    rest = len(view) - scan
-    if bytes(view[-2:]) != b"\xff\xd9" and rest <= _JPEG_SEARCH_BYTES and not _JPEG_END.search(view, scan):
-        raise InvalidImage(f"the JPEG is cut short: it has no end marker in its {len(view)} bytes")
-    return size
-
-
-def _png_size(view: memoryview) -> tuple[int, int]:
-    length, tag, width, height = struct.unpack_from(">I4sII", view, 8)
-    if tag != b"IHDR" or length != 13:
-        raise InvalidImage("the PNG header is damaged: expected an IHDR chunk of 13 bytes first")
-    offset, seen_pixels = 33, False
-    for _ in range(MAX_BLOCKS):
-        if offset + 8 > len(view):
-            break
-        length, tag = struct.unpack_from(">I4s", view, offset)
-        seen_pixels = seen_pixels or tag == b"IDAT"
-        if tag == b"IEND":
-            break
-        offset += 12 + length
-        if tag == b"IDAT" and offset - 4 > len(view):
-            raise InvalidImage(f"the PNG is cut short: its pixels end behind the file's {len(view)} bytes")
-    if not seen_pixels:
-        raise InvalidImage(f"the PNG has no pixels in its first {MAX_BLOCKS} chunks")
-    return width, height
-
-
-def _webp_size(view: memoryview) -> tuple[int, int]:
-    riff_bytes, tag = struct.unpack_from("<I4x4s", view, 4)
-    if riff_bytes + 8 > len(view):
-        raise InvalidImage(f"the WebP is cut short: expected {riff_bytes + 8} bytes, got {len(view)}")
-    if tag == b"VP8X":
-        low_w, high_w, low_h, high_h = struct.unpack_from("<HBHB", view, 24)
-        return (low_w | high_w << 16) + 1, (low_h | high_h << 16) + 1
-    if tag == b"VP8L":
-        (bits,) = struct.unpack_from("<I", view, 21)
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    if tag != b"VP8 ":
-        raise InvalidImage("the WebP header is damaged: its first chunk is no picture")
-    width, height = struct.unpack_from("<HH", view, 26)
-    return width & 0x3FFF, height & 0x3FFF
-
-
-def _gif_size(view: memoryview) -> tuple[int, int]:
-    width, height, flags = struct.unpack_from("<HHB", view, 6)
-    offset = 13 + _gif_palette_bytes(flags)
-    for _ in range(MAX_BLOCKS):
-        (kind,) = struct.unpack_from("B", view, offset)
-        if kind == 0x2C:
-            left, top, frame_width, frame_height = struct.unpack_from("<HHHH", view, offset + 1)
-            return max(width, left + frame_width), max(height, top + frame_height)
-        if kind == 0x3B:
-            raise InvalidImage("the GIF ends before its first frame")
-        offset = _gif_after_extension(view, offset + 2) if kind == 0x21 else offset + 1
-    raise InvalidImage(f"the GIF has more than {MAX_BLOCKS} blocks in front of its first frame")
-
-
-def _gif_palette_bytes(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-def _gif_after_extension(view: memoryview, offset: int) -> int:
-    for _ in range(MAX_BLOCKS):
-        (size,) = struct.unpack_from("B", view, offset)
-        offset += 1 + size
-        if not size:
-            return offset
-    raise InvalidImage(f"the GIF has an extension of more than {MAX_BLOCKS} blocks in front of its first frame")
-
-
-def _bmp_size(view: memoryview) -> tuple[int, int]:
-    (header_bytes,) = struct.unpack_from("<I", view, 14)
-    if header_bytes == 12:
-        width, height = struct.unpack_from("<HH", view, 18)
-    else:
-        width, height = struct.unpack_from("<ii", view, 18)
-    if width < 0:
-        raise InvalidImage(f"the BMP header is damaged: its width is {width}")
-    return width, abs(height)  # a negative height means rows from the top
-
-
-_TIFF_ITEMSIZES: Final = (1, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 1, 1, 8, 8, 8)  # by type number
-_TIFF_INTEGERS: Final = {1: "B", 3: "H", 4: "I", 16: "Q"}
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
-_TIFF_TILE_PIXELS: Final = 1 << 24
-_TIFF_MAX_VALUES: Final = 1 << 17
-
-
-def _tiff_size(view: memoryview) -> tuple[int, int]:
-    tags = _tiff_tags(view)
-    width, height = tags.get(_TIFF_WIDTH, 0), tags.get(_TIFF_HEIGHT, 0)
-    tile_width, tile_height = tags.get(_TIFF_TILE_WIDTH, 0), tags.get(_TIFF_TILE_HEIGHT, 0)
-    # Decoders allocate whole tiles, so a small picture in a huge tile needs the memory of the tile.
-    if tile_width * tile_height > max(_TIFF_TILE_PIXELS, 2 * width * height):
-        raise InvalidImage(f"the TIFF is damaged: {width}x{height} pixels in tiles of {tile_width}x{tile_height}")
-    return width, height
-
-
-def _tiff_tags(view: memoryview) -> dict[int, int]:
-    """The single integers among the first directory's tags; refuses directories that would make a reader run wild."""
-    order = "<" if view[0] == ord("I") else ">"
-    big = struct.unpack_from(order + "H", view, 2)[0] == 43
-    (start,) = struct.unpack_from(order + ("Q" if big else "I"), view, 8 if big else 4)
-    (count,) = struct.unpack_from(order + ("Q" if big else "H"), view, start)
-    entry = struct.Struct(order + ("HHQ8s" if big else "HHI4s"))
-    start += 8 if big else 2
-    if count > MAX_BLOCKS:
-        raise InvalidImage(f"the TIFF has {count} tags, more than the {MAX_BLOCKS} that are read")
-    tags: dict[int, int] = {}
-    value_bytes = 0
-    for index in range(count):
-        tag, kind, values, inline = entry.unpack_from(view, start + index * entry.size)
-        size = _TIFF_ITEMSIZES[kind] if kind < len(_TIFF_ITEMSIZES) else 1
-        value_bytes += values * size
-        if value_bytes > len(view) or (size > 1 and values > _TIFF_MAX_VALUES):
-            raise InvalidImage(f"the TIFF header is damaged: tag {tag} claims {values} values")
-        if values == 1 and kind in _TIFF_INTEGERS:
-            (tags[tag],) = struct.unpack_from(order + _TIFF_INTEGERS[kind], inline)
-    return tags
-
-
-def _boxes(view: memoryview, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The (type, start, end) of the bodies of the ISO media boxes between two offsets."""
-    for _ in range(MAX_BLOCKS):
-        if start >= end:
-            return
-        size, kind = struct.unpack_from(">I4s", view, start)
-        body = start + 8
-        if size == 1:
-            (size,) = struct.unpack_from(">Q", view, body)
-            body += 8
-        box_end = end if size == 0 else start + size
-        if box_end < body:
-            raise InvalidImage("the picture's boxes are damaged: one is shorter than its own header")
-        if box_end > end:
-            raise InvalidImage(f"the picture is cut short: a box ends behind the file's {len(view)} bytes")
-        yield kind, body, box_end
-        start = box_end
-    raise InvalidImage(f"the picture has more than {MAX_BLOCKS} boxes")
-
-
-def _box_path(view: memoryview, start: int, end: int, path: tuple[bytes, ...]) -> Iterator[tuple[int, int]]:
-    if not path:
-        yield start, end
-        return
-    for kind, body, box_end in _boxes(view, start, end):
-        if kind == path[0]:
-            yield from _box_path(view, body + (4 if kind in _VERSIONED_BOXES else 0), box_end, path[1:])
-
-
-_VERSIONED_BOXES: Final = frozenset({b"meta", b"ispe"})
-
-
-def _heif_size(view: memoryview) -> tuple[int, int]:
-    """The largest size that any item claims: the picture itself, whose tiles and thumbnails are smaller."""
-    sizes = (
-        struct.unpack_from(">II", view, start)
-        for start, _ in _box_path(view, 0, len(view), (b"meta", b"iprp", b"ipco", b"ispe"))
-    )
-    width, height = max(sizes, key=lambda size: size[0] * size[1], default=(0, 0))
-    return width, height
-
-
 _SIZES: Final[Mapping[ImageFormat, Callable[[memoryview], tuple[int, int]]]] = {
-    ImageFormat.JPEG: _jpeg_size,
-    ImageFormat.PNG: _png_size,
-    ImageFormat.WEBP: _webp_size,
-    ImageFormat.GIF: _gif_size,
-    ImageFormat.BMP: _bmp_size,
-    ImageFormat.TIFF: _tiff_size,
-    ImageFormat.AVIF: _heif_size,
-    ImageFormat.HEIC: _heif_size,
+    ImageFormat.JPEG: jpeg_size,
+    ImageFormat.PNG: png_size,
+    ImageFormat.WEBP: webp_size,
+    ImageFormat.GIF: gif_size,
+    ImageFormat.BMP: bmp_size,
+    ImageFormat.TIFF: tiff_size,
+    ImageFormat.AVIF: heif_size,
+    ImageFormat.HEIC: heif_size,
 }
 
 _MAGIC: Final = (

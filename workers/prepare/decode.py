@@ -23,7 +23,8 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, jpeg_segments, probe
+from jobs.image_headers import jpeg_segments
+from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, probe
 from workers.prepare.flatten import flatten
 from workers.prepare.geometry import Size
 from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_jpeg

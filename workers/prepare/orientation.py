@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from jobs.images import InvalidImage, jpeg_segments
+from jobs.image_headers import InvalidImage, jpeg_segments
 from workers.prepare.geometry import Size, Window
 
 _TAG: Final = 0x0112
