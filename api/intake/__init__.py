@@ -1,9 +1,10 @@
 """From the bytes of a request to a submission: parsed, checked against the model, or refused with a reason.
 
-`read_submission` is the way in. Nothing here talks to Redis or to workers.
+`read_submission` and `read_batch` are the ways in. Nothing here talks to Redis or to workers.
 """
 
+from api.intake.batch import read_batch
 from api.intake.limits import IntakeLimits
 from api.intake.submission import read_submission
 
-__all__ = ["IntakeLimits", "read_submission"]
+__all__ = ["IntakeLimits", "read_batch", "read_submission"]

@@ -45,11 +45,11 @@ def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimit
     """What headers, query and body say together; raises Problem."""
     media, header_length = form
     if header_length:
-        return _with_query(draft_from_binary(body, header_length, limits), query)
+        return with_query(draft_from_binary(body, header_length, limits), query)
     if media.type == JSON:
-        return _with_query(draft_from_json(body, limits), query)
+        return with_query(draft_from_json(body, limits), query)
     if media.type in MSGPACK:
-        return _with_query(draft_from_msgpack(body), query)
+        return with_query(draft_from_msgpack(body), query)
     if media.type == FORM:
         raise Problem(
             ProblemCode.UNSUPPORTED_MEDIA_TYPE,
@@ -62,9 +62,12 @@ def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimit
     return _from_fields(options, [DraftUpload(options.pop(INPUT, ""), media.type or OCTETS, body, charset)])
 
 
-def _with_query(draft: Draft, query: Mapping[str, str]) -> Draft:
+def with_query(draft: Draft, query: Mapping[str, str]) -> Draft:
+    """What a document and the query beside it say together; raises Problem where both say the same thing."""
     if not query:
         return draft
+    if INPUT in query:
+        raise Problem(ProblemCode.INVALID_OPTION, "A document names its inputs, so `input` has no meaning.")
     said = dict(draft.options)
     for name, value in query.items():
         add_option(said, name, value)

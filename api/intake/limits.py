@@ -6,6 +6,8 @@ from typing import Final
 MAX_PARTS: Final = 256
 """Parts of a multipart body, inputs and options together; inputs of a document."""
 
+MAX_BATCH_JOBS: Final = 1000
+
 MAX_OPTION_BYTES: Final = 64 * 1024
 """Length of one option's text; input fields may be as long as the body."""
 

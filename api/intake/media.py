@@ -11,6 +11,7 @@ from python_multipart.multipart import parse_options_header
 MULTIPART: Final = "multipart/form-data"
 JSON: Final = "application/json"
 MSGPACK: Final = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
+NDJSON: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 OCTETS: Final = "application/octet-stream"
 NPY: Final = "application/x-npy"
 TEXT: Final = "text/plain"

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.body import RequestHeaders
+from api.intake.assemble import build, fingerprint_of
 from api.intake.fields import query_options
 from api.intake.forms import form_of, parse
 from api.intake.limits import IntakeLimits
 from api.intake.options import model_name
-from api.intake.submission import build, fingerprint_of
 from api.problems import Problem, response
 from jobs.record import JobRequest
 from tests.support.intake import MODELS, NOW_MS, document

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.intake import IntakeLimits, read_submission
+from api.intake import IntakeLimits, read_batch, read_submission
 from api.problems import Problem, ProblemCode, response
 from jobs.datatypes import Datatype
 from jobs.spec import ImageOptions, InputKind, InputSpec, ModelSpec, OutputKind, OutputSpec
@@ -96,8 +96,12 @@ class Gateway:
         self.limits = limits or IntakeLimits(max_body_bytes=8 * 1024 * 1024, max_pixels=100_000_000)
         self.models = {model.name: model for model in models}
         self.submissions: list[Submission] = []
+        self.batches: list[list[Submission | Problem]] = []
         self.app = Starlette(
-            routes=[Route("/jobs", self._submit, methods=["POST"])],
+            routes=[
+                Route("/jobs", self._submit, methods=["POST"]),
+                Route("/jobs/batch", self._submit_batch, methods=["POST"]),
+            ],
             exception_handlers={Problem: _answer},
         )
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://inferq.test")
@@ -112,6 +116,25 @@ class Gateway:
         submission = await read_submission(request, models=self.find, limits=self.limits, tenant="local", now_ms=NOW_MS)
         self.submissions.append(submission)
         return Response(status_code=202)
+
+    async def _submit_batch(self, request: Request) -> Response:
+        self.batches.append(
+            await read_batch(request, models=self.find, limits=self.limits, tenant="local", now_ms=NOW_MS)
+        )
+        return Response(status_code=202)
+
+    async def batch(self, **request: Any) -> list[Submission | Problem]:
+        """What each job of this batch became."""
+        answer = await self.client.post("/jobs/batch", **request)
+        assert answer.status_code == 202, answer.text
+        return self.batches[-1]
+
+    async def refused_batch(self, **request: Any) -> dict[str, Any]:
+        """The problem that this batch as a whole was answered with."""
+        answer = await self.client.post("/jobs/batch", **request)
+        assert answer.headers["content-type"] == "application/problem+json", answer.text
+        problem: dict[str, Any] = answer.json()
+        return problem
 
     async def post(self, **request: Any) -> httpx.Response:
         """Whatever the answer to this request is."""
