@@ -77,23 +77,31 @@ def jpeg_size(view: memoryview) -> tuple[int, int]:
     return size
 
 
+def png_chunks(view: memoryview, limit: int) -> Iterator[tuple[bytes, int]]:
+    """The tag of each chunk behind the header, and where it ends with its checksum, up to `limit` of them."""
+    offset = 33
+    for _ in range(limit):
+        if offset + 8 > len(view):
+            return
+        length, tag = struct.unpack_from(">I4s", view, offset)
+        offset += 12 + length
+        yield tag, offset
+        if tag == b"IEND":
+            return
+
+
 def png_size(view: memoryview) -> tuple[int, int]:
     """Width and height; refuses a file whose pixels plainly end behind it."""
     length, tag, width, height = struct.unpack_from(">I4sII", view, 8)
     if tag != b"IHDR" or length != 13:
         raise InvalidImage("the PNG header is damaged: expected an IHDR chunk of 13 bytes first")
-    offset, seen_pixels = 33, False
-    for _ in range(MAX_BLOCKS):
-        if offset + 8 > len(view):
-            break
-        length, tag = struct.unpack_from(">I4s", view, offset)
-        seen_pixels = seen_pixels or tag == b"IDAT"
-        if tag == b"IEND":
-            break
-        offset += 12 + length
-        if tag == b"IDAT" and offset - 4 > len(view):
-            raise InvalidImage(f"the PNG is cut short: its pixels end behind the file's {len(view)} bytes")
-    if not seen_pixels:
+    has_pixels = False
+    for tag, end in png_chunks(view, MAX_BLOCKS):
+        if tag == b"IDAT":
+            has_pixels = True
+            if end - 4 > len(view):
+                raise InvalidImage(f"the PNG is cut short: its pixels end behind the file's {len(view)} bytes")
+    if not has_pixels:
         raise InvalidImage(f"the PNG has no pixels in its first {MAX_BLOCKS} chunks")
     return width, height
 

@@ -20,45 +20,10 @@ from jobs.images import (
     probe,
 )
 from tests.support.photos import encode, exif_with_orientation, photo
+from tests.support.raw_pictures import Order, jpeg_header, png, png_chunk, tiff, white_png
 
 CAP = 100_000_000
 MAX_CPU_SECONDS = 0.05
-
-
-def png_chunk(tag: bytes, data: bytes = b"") -> bytes:
-    """A chunk with its length and checksum."""
-    return struct.pack(">I", len(data)) + tag + data + struct.pack(">I", zlib.crc32(tag + data))
-
-
-def png(width: int, height: int, *chunks: bytes, bits: int = 8, color: int = 0) -> bytes:
-    """A PNG of this size, with these chunks behind its header."""
-    header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks)
-
-
-def white_png(width: int, height: int) -> bytes:
-    """A complete 1-bit PNG: kilobytes that unpack to the whole width x height."""
-    row = b"\x00" + b"\xff" * ((width + 7) // 8)
-    packer = zlib.compressobj(9)
-    pixels = b"".join([*(packer.compress(row) for _ in range(height)), packer.flush()])
-    return png(width, height, png_chunk(b"IDAT", pixels), png_chunk(b"IEND"), bits=1)
-
-
-def tiff(entries: list[tuple[int, int, int, int]], order: str = "<") -> bytes:
-    """A TIFF whose first directory has these (tag, type, count, value) entries and nothing else."""
-    head = b"II*\0" if order == "<" else b"MM\0*"
-    body = b"".join(
-        struct.pack(order + "HHI", *entry[:3])
-        + (struct.pack(order + "HH", entry[3], 0) if entry[1] == 3 else struct.pack(order + "I", entry[3]))
-        for entry in entries
-    )
-    return head + struct.pack(order + "IH", 8, len(entries)) + body + bytes(4)
-
-
-def jpeg_header(width: int, height: int) -> bytes:
-    """A JPEG up to its scan."""
-    frame = struct.pack(">BHHBBBB", 8, height, width, 1, 1, 0x11, 0)
-    return b"\xff\xd8\xff\xc0" + struct.pack(">H", len(frame) + 2) + frame + b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00"
 
 
 def samples() -> dict[str, bytes]:
@@ -128,7 +93,7 @@ def test_a_bmp_may_be_stored_from_the_top() -> None:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("kind", [3, 4])
-def test_a_tiff_may_say_its_size_in_either_byte_order_and_width(order: str, kind: int) -> None:
+def test_a_tiff_may_say_its_size_in_either_byte_order_and_width(order: Order, kind: int) -> None:
     data = tiff([(256, kind, 1, 640), (257, kind, 1, 480)], order)
     assert probe(data, CAP) == ImageHeader(ImageFormat.TIFF, 640, 480)
 

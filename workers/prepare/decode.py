@@ -23,7 +23,7 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from jobs.image_headers import jpeg_segments
+from jobs.image_headers import jpeg_segments, png_chunks
 from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, probe
 from workers.prepare.flatten import flatten
 from workers.prepare.geometry import Size
@@ -46,6 +46,8 @@ _PLUGINS: Final[dict[ImageFormat, type[ImageFile.ImageFile]]] = {
     ImageFormat.TIFF: TiffImagePlugin.TiffImageFile,
     ImageFormat.AVIF: AvifImagePlugin.AvifImageFile,
 }
+_MAX_PNG_CHUNKS: Final = 1 << 16
+_MAX_SLOW_BYTES: Final = 1 << 20
 _JPEG_SHRINKS: Final = (8, 4, 2, 1)
 _JPEG_DAMAGES: Final = ("premature end", "bad huffman", "bad arithmetic", "found marker")
 
@@ -135,8 +137,11 @@ class _Raster:
 
     def __init__(self, view: memoryview, kind: ImageFormat, max_pixels: int) -> None:
         with _translated(kind):
+            if kind is ImageFormat.PNG:
+                _check_chunks(view)
             image = _plugin(kind)(BytesIO(view))
             check_pixels(*image.size, max_pixels)
+            _check_tiles(image, len(view))
             image.load()
             self.size = Size(*image.size)
             self.turn = UPRIGHT if kind is ImageFormat.TIFF else turn_of(*_metadata(image))  # Pillow turns TIFFs
@@ -145,6 +150,23 @@ class _Raster:
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
         with _translated(self._kind), self._image as image:
             return flatten(image, max_shrink, is_gray), max_shrink
+
+
+def _check_chunks(view: memoryview) -> None:
+    """Pillow takes microseconds for each chunk, however small, and millions fit into an upload."""
+    if sum(1 for _ in png_chunks(view, _MAX_PNG_CHUNKS + 1)) > _MAX_PNG_CHUNKS:
+        raise InvalidImage(f"the PNG has more than the {_MAX_PNG_CHUNKS} chunks that are read")
+
+
+def _check_tiles(image: ImageFile.ImageFile, file_bytes: int) -> None:
+    """Refuse what Pillow would decode in slow Python, holding the GIL, and TIFFs that it would leave black in part."""
+    if file_bytes > _MAX_SLOW_BYTES and any(tile.codec_name in Image.DECODERS for tile in image.tile):
+        raise InvalidImage(f"{image.format} files with this compression are read up to {_MAX_SLOW_BYTES} bytes only")
+    if image.format == "TIFF":
+        boxes = (tile.extents for tile in image.tile if tile.extents)
+        covered = sum((right - left) * (lower - upper) for left, upper, right, lower in boxes)
+        if covered < image.width * image.height:
+            raise InvalidImage("the TIFF is damaged: its strips or tiles cover only a part of it")
 
 
 def _plugin(kind: ImageFormat) -> type[ImageFile.ImageFile]:

@@ -12,6 +12,7 @@ from jobs.images import InvalidImage
 
 _BAND_PIXELS: Final = 1 << 18
 _DEEP: Final = "I;16"
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 
 Array = np.ndarray[Any, Any]
 
@@ -60,17 +61,18 @@ def _plain(band: Image.Image, is_opaque: bool, channels: int) -> Image.Image:
 def _eight_bits(band: Image.Image, image: Image.Image) -> Image.Image:
     if not band.mode.startswith(_DEEP):
         return band
+    bits, is_inverted = _tiff_depth(image)
     levels = np.asarray(band)
-    bits = _bits(image)
-    grey = Image.fromarray((levels >> (bits - 8)).astype(np.uint8))
+    shown = (levels >> (bits - 8)).astype(np.uint8)
+    grey = Image.fromarray(~shown if is_inverted else shown)
     see_through = image.info.get("transparency")
     if isinstance(see_through, int):
         grey.putalpha(Image.fromarray(((levels != see_through) * 255).astype(np.uint8)))
     return grey
 
 
-def _bits(image: Image.Image) -> int:
-    """How many of the 16 bits a deep picture uses; only TIFF knows 12."""
+def _tiff_depth(image: Image.Image) -> tuple[int, bool]:
+    """How many of the 16 bits are used, and whether 0 is white: only TIFF knows other answers than 16 and no."""
     tags = getattr(image, "tag_v2", None) or {}
-    (bits, *_) = tags.get(258, (16,))
-    return int(bits)
+    (bits, *_) = tags.get(_BITS_PER_SAMPLE, (16,))
+    return int(bits), tags.get(_PHOTOMETRIC) == 0

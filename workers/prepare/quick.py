@@ -38,14 +38,14 @@ class Recipe:
 
 @lru_cache(maxsize=1024)
 def recipes(interpolation: Interpolation, scale_steps: int) -> tuple[Recipe, ...]:
-    """Ways to scale by `scale_steps`/64 pixels to one, the fastest first; none for filters with hard edges."""
-    if interpolation not in _FILTERS:
-        return ()
+    """Ways to scale by `scale_steps`/64 pixels to one with one of the `SMOOTH` filters, the fastest first.
+
+    The n-th has the same `flag` at every scale.
+    """
     scale = max(scale_steps / _SCALE_STEPS, 1.0)  # Pillow doesn't narrow a filter to enlarge
     reach = int(scale + 1.2)  # one more tap gains next to nothing, one less loses half
     plain = _fit(interpolation, scale, cv2.INTER_LINEAR, 0)
-    blurred = (_fit(interpolation, scale, flag, reach) for flag in _INTERPOLATIONS)
-    return plain, min(blurred, key=lambda recipe: recipe.drift)
+    return plain, *(_fit(interpolation, scale, flag, reach) for flag in _INTERPOLATIONS)
 
 
 def steps(scale: float) -> int:
@@ -132,3 +132,6 @@ _INTERPOLATIONS: Final[Mapping[int, _Kernel]] = MappingProxyType(
     {cv2.INTER_LINEAR: _triangle, cv2.INTER_CUBIC: _cubic(-0.75)}
 )
 """OpenCV's."""
+
+SMOOTH: Final = frozenset(_FILTERS)
+"""The filters that can be had this way: those without hard edges."""

@@ -5,6 +5,7 @@ It owns the bound and what is chosen for the sake of it; it must not know about 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from PIL import Image
 
 from jobs.spec import Interpolation
 from workers.prepare.geometry import Size, Window
-from workers.prepare.quick import recipes, scale_by, steps
+from workers.prepare.quick import SMOOTH, recipes, scale_by, steps
 
 # Pictures are scaled side by side on all cores; threads inside of each would only get in their way.
 cv2.setNumThreads(1)
@@ -25,7 +26,7 @@ MAX_DRIFT: Final = 1.5
 """How many of the 255 levels a value may be from Pillow's, on average over the picture, by our estimate."""
 
 _MAX_QUICK_SCALE: Final = 4.0
-_MAX_QUICK_WASTE: Final = 4
+_MAX_WASTE: Final = 4
 
 _FILTERS: Final[Mapping[Interpolation, Image.Resampling]] = MappingProxyType(
     {
@@ -96,6 +97,10 @@ def resample(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> A
 
 def _exact(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
     height, width, channels = picture.pixels.shape
+    source = Image.fromarray(picture.pixels if channels > 1 else picture.pixels[:, :, 0])
+    if interpolation == "nearest" and not _is_wasteful(wanted):
+        # Which pixel is nearest is a matter of rounding, and Pillow's depends on where it starts.
+        return _cut(_as_array(source.resize(wanted.resized, _FILTERS[interpolation]), channels), wanted)
     across, down = picture.scale(wanted.resized)
     box = (
         wanted.left * across,
@@ -103,22 +108,32 @@ def _exact(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Arr
         min((wanted.left + wanted.width) * across, width),
         min((wanted.top + wanted.height) * down, height),
     )
-    source = Image.fromarray(picture.pixels if channels > 1 else picture.pixels[:, :, 0])
-    scaled = source.resize((wanted.width, wanted.height), _FILTERS[interpolation], box)
-    return np.asarray(scaled).reshape(wanted.height, wanted.width, channels)
+    return _as_array(source.resize((wanted.width, wanted.height), _FILTERS[interpolation], box), channels)
 
 
 def _quick(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array | None:
     """The same by the fastest recipe that stays within the bound, or None if none does or it would not be faster."""
     across, down = picture.scale(wanted.resized)
-    wasted = wanted.resized.width * wanted.resized.height > _MAX_QUICK_WASTE * wanted.width * wanted.height
-    if wasted or max(across, down) > _MAX_QUICK_SCALE:
+    if interpolation not in SMOOTH or _is_wasteful(wanted) or max(across, down) > _MAX_QUICK_SCALE:
         return None
     spent = picture.drift(wanted.resized, interpolation)
-    for by_x, by_y in zip(recipes(interpolation, steps(across)), recipes(interpolation, steps(down)), strict=True):
-        if spent + by_x.drift * picture.step_across + by_y.drift * picture.step_down <= MAX_DRIFT:
-            return _cut(scale_by(picture.pixels, (across, down), wanted, by_x, by_y), wanted)
-    return None
+    plain, *blurred = (
+        (spent + by_x.drift * picture.step_across + by_y.drift * picture.step_down, by_x, by_y)
+        for by_x, by_y in zip(recipes(interpolation, steps(across)), recipes(interpolation, steps(down)), strict=True)
+    )
+    drift, by_x, by_y = plain if plain[0] <= MAX_DRIFT else min(blurred, key=itemgetter(0))
+    if drift > MAX_DRIFT:
+        return None
+    return _cut(scale_by(picture.pixels, (across, down), wanted, by_x, by_y), wanted)
+
+
+def _is_wasteful(wanted: Window) -> bool:
+    """Whether scaling the whole picture to cut the window out of it costs much more than the window."""
+    return wanted.resized.width * wanted.resized.height > _MAX_WASTE * wanted.width * wanted.height
+
+
+def _as_array(image: Image.Image, channels: int) -> Array:
+    return np.asarray(image).reshape(image.height, image.width, channels)
 
 
 def _cut(pixels: Array, wanted: Window) -> Array:
