@@ -25,9 +25,10 @@ POLL_SECONDS = 0.02
 class Program:
     """What to run and how to end it.
 
-    `environment` is the whole environment. `stop_grace_seconds` lie between SIGTERM and SIGKILL. `orphan_signal` comes
-    from the kernel when the parent dies without stopping it: SIGTERM for programs that must clean up behind them.
-    `complaint` matches the start of the log lines that say what went wrong, in a log that is mostly something else.
+    `environment` is the whole environment. `stop_grace_seconds` lie between SIGTERM and SIGKILL. Should the parent die
+    without stopping it, the program is killed; with `has_children` it is told to stop, and killed with them after the
+    grace. `complaint` matches the start of the log lines that say what went wrong, in a log that is mostly something
+    else.
     """
 
     name: str
@@ -35,7 +36,7 @@ class Program:
     environment: Mapping[str, str]
     log_path: Path
     stop_grace_seconds: float = 10.0
-    orphan_signal: signal.Signals = signal.SIGKILL
+    has_children: bool = False
     inherited_fds: tuple[int, ...] = ()
     complaint: re.Pattern[str] = re.compile("")
 
@@ -43,8 +44,8 @@ class Program:
 class Process:
     """A program's running instance, in a session and process group of its own; may be started again after it ended.
 
-    The kernel ties the orphan signal to the *thread* that called `start`: call it from one that lives as long as the
-    process should, in practice the main thread. Everything else may be called from any thread.
+    For the kernel the parent is the *thread* that called `start`: call it from one that lives as long as the process
+    should, in practice the main thread. Everything else may be called from any thread.
     """
 
     def __init__(self, program: Program) -> None:
@@ -54,7 +55,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The process id; also the id of the process group."""
+        """Its process id, or its guard's when it has children; also the id of the process group."""
         if self._popen is None:
             raise RuntimeError(f"{self.program.name} was never started")
         return self._popen.pid
@@ -76,7 +77,8 @@ class Process:
             return
         program = self.program
         program.log_path.parent.mkdir(parents=True, exist_ok=True)
-        launcher = (sys.executable, "-I", "-S", str(LAUNCHER), str(int(program.orphan_signal)), str(os.getpid()))
+        orphan_grace = f"{program.stop_grace_seconds:g}" if program.has_children else "-"
+        launcher = (sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), orphan_grace)
         with program.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._popen = subprocess.Popen(  # noqa: S603 - argv comes from this package, no shell is involved

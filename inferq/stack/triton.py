@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import shutil
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,7 +64,7 @@ class TritonServer:
                 environment=environment.process_environment(),
                 log_path=log_path or work_dir / "triton.log",
                 stop_grace_seconds=EXIT_TIMEOUT_SECONDS + 5,
-                orphan_signal=signal.SIGTERM,  # on SIGTERM it ends its Python stubs and frees their shared memory
+                has_children=True,  # its stubs; one that is still starting never notices that Triton died
                 complaint=re.compile(r"E\d{4} |error: "),  # its start ends in tables that say nothing
             )
         )

@@ -6,7 +6,6 @@ Owns its configuration file, port and data folder. Must not speak the protocol b
 from __future__ import annotations
 
 import os
-import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +46,6 @@ class ValkeyServer:
                 argv=(str(environment.valkey_server), str(self.config_path)),
                 environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
                 log_path=log_path or data_dir / "valkey.log",
-                orphan_signal=signal.SIGTERM,  # on SIGTERM it flushes the append-only file and ends at once
             )
         )
 

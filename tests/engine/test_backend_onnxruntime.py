@@ -12,6 +12,7 @@ import pytest
 from inferq.stack import StackEnvironment, TritonServer
 from tests.support.engine_http import Array, EngineHttp, EngineRefused, array
 from tests.support.onnx import Node, Value, onnx_model
+from tests.support.processes import command_line, group_members
 from tests.support.servers import QUICK_START, StartEngine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.engine]
@@ -73,13 +74,8 @@ class Models:
 
     def processes(self, name: str) -> int:
         """How many stub processes serve the model."""
-        found = 0
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                found += f"{self.repository}/{name}/" in (folder / "cmdline").read_text()
-            except OSError:  # it ended while we looked
-                continue
-        return found
+        lines = (command_line(pid) for pid in group_members(self.engine.process.pid))
+        return sum(f"{self.repository}/{name}/" in line for line in lines)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,29 +13,13 @@ import pytest
 
 from inferq.stack.environment import PROJECT_ROOT
 from inferq.stack.process import Process, Program
+from tests.support.processes import descendants, is_alive, wait_for
 
 pytestmark = pytest.mark.process
 
 RunScript = Callable[..., Process]
 
 READY = "import sys, time, signal, subprocess, os\nprint('up', flush=True)\n"
-
-
-def wait_for(condition: Callable[[], object], timeout_seconds: float = 20) -> None:
-    """Return once the condition holds; fails the test when it doesn't in time."""
-    deadline = time.monotonic() + timeout_seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has collected yet doesn't."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.fixture
@@ -110,18 +93,23 @@ import os, signal, sys, time
 from pathlib import Path
 from inferq.stack.process import Process, Program
 folder = Path(sys.argv[1])
-scripts = {
-    "kill": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause()",
-    "term": "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('tidy'));"
-            "print('up', flush=True); signal.pause()",
-}
-for name, orphan_signal in (("kill", signal.SIGKILL), ("term", signal.SIGTERM)):
-    argv = (sys.executable, "-c", scripts[name])
-    process = Process(Program(name, argv, dict(os.environ), folder / f"{name}.log", orphan_signal=orphan_signal))
+deaf = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\\n"
+    "while True: signal.pause()"
+)
+orphan = (
+    "import signal, subprocess, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('tidy'));"
+    "subprocess.Popen(['sleep', '600']); print('up', flush=True); signal.pause()"
+)
+for name, source, has_children in (("plain", deaf, False), ("family", orphan, True), ("deaf_family", deaf, True)):
+    argv = (sys.executable, "-c", source)
+    log_path = folder / f"{name}.log"
+    program = Program(name, argv, dict(os.environ), log_path, stop_grace_seconds=0.5, has_children=has_children)
+    process = Process(program)
     process.start()
     while "up" not in process.last_log_lines():
         time.sleep(0.01)
-    print(process.pid, flush=True)
+print("started", flush=True)
 signal.pause()
 """
 
@@ -130,8 +118,35 @@ def test_nothing_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", PARENT, str(tmp_path)]
     with subprocess.Popen(argv, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        children = [int(parent.stdout.readline()) for _ in range(2)]
-        assert all(is_alive(child) for child in children)
+        assert parent.stdout.readline() == "started\n"
+        family = descendants(parent.pid)
+        assert len(family) == 6  # one plain, two programs with their guards, and a child
         parent.kill()
-    wait_for(lambda: not any(is_alive(child) for child in children))
-    assert (tmp_path / "term.log").read_text().endswith("tidy\n")
+    wait_for(lambda: not any(is_alive(pid) for pid in family))
+    assert (tmp_path / "family.log").read_text().endswith("tidy\n")
+
+
+@pytest.mark.parametrize(("ending", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 11)", -11)])
+def test_a_guard_ends_like_its_program_and_the_children_go_too(tmp_path: Path, ending: str, status: int) -> None:
+    source = f"import os, subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True); {ending}"
+    log_path = tmp_path / "family.log"
+    process = Process(Program("family", (sys.executable, "-c", source), dict(os.environ), log_path, has_children=True))
+    process.start()
+    wait_for(lambda: not process.is_running)
+    assert process.exit_status == status
+    child = int(process.last_log_lines()[0])
+    wait_for(lambda: not is_alive(child))
+
+
+def test_a_guard_passes_the_request_to_stop_on(tmp_path: Path) -> None:
+    source = (
+        "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit('bye'));"
+        "print('up', flush=True); signal.pause()"
+    )
+    log_path = tmp_path / "family.log"
+    process = Process(Program("family", (sys.executable, "-c", source), dict(os.environ), log_path, has_children=True))
+    process.start()
+    wait_for(lambda: "up" in process.last_log_lines())
+    process.stop()
+    assert process.exit_status == 1
+    assert process.last_log_lines() == ["up", "bye"]

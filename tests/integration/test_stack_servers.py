@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import stat
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from inferq.stack import StackEnvironment, StackError, TritonServer, ValkeyServer
 from inferq.stack.triton import SHARED_MEMORY
 from tests.support.engine_http import EngineHttp, Raw
+from tests.support.processes import command_line, group_members, session_id
 from tests.support.servers import StartEngine, StartValkey
 
 
@@ -49,7 +49,7 @@ def test_a_password_is_asked_for_and_kept_from_other_users(start_valkey: StartVa
     assert command(valkey, "AUTH sesame", "PING").startswith(b"+OK\r\n+PONG")
     assert ":sesame@" in valkey.url
     assert stat.S_IMODE(valkey.config_path.stat().st_mode) == 0o600
-    assert "sesame" not in Path(f"/proc/{valkey.process.pid}/cmdline").read_text()
+    assert "sesame" not in command_line(valkey.process.pid)
 
 
 @pytest.mark.server
@@ -83,7 +83,7 @@ def test_a_killed_triton_takes_its_stubs_along_and_its_successor_frees_their_mem
     engine.process.kill()
     leftover = set(SHARED_MEMORY.glob(f"{engine.shared_memory_prefix}*"))
     assert leftover
-    assert not members(group)
+    assert not group_members(group)
     engine.start()
     assert not leftover & set(SHARED_MEMORY.glob(f"{engine.shared_memory_prefix}*"))
 
@@ -106,23 +106,9 @@ def test_a_model_that_cannot_load_ends_the_start_with_the_reason(start_engine: S
     assert "no_such_backend" in str(failed.value)
 
 
-def members(group: int) -> list[int]:
-    """Processes of a process group that still run."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):  # it ended while we looked
-            continue
-        if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(entry.name))
-    return found
-
-
 def test_signals_of_the_terminal_do_not_reach_the_servers(stack_environment: StackEnvironment, tmp_path: Path) -> None:
     valkey = ValkeyServer(stack_environment, tmp_path)
     valkey.start()
-    session = int(Path(f"/proc/{valkey.process.pid}/stat").read_text().rpartition(")")[2].split()[3])
+    session = session_id(valkey.process.pid)
     valkey.stop()
     assert session == valkey.process.pid
-    assert valkey.process.program.orphan_signal == signal.SIGTERM

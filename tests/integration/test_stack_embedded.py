@@ -1,0 +1,208 @@
+"""The whole embedded stack with its real parts: what it promises while starting, running, failing and ending."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferq.stack import TritonServer
+from inferq.stack.environment import PROJECT_ROOT
+from tests.support.processes import command_line, descendants, is_alive, wait_for
+from tests.support.servers import StartValkey
+
+pytestmark = [pytest.mark.process, pytest.mark.engine, pytest.mark.server]
+
+# What the command line does, without its options.
+UP = """
+import asyncio, json, sys
+from pathlib import Path
+from inferq.stack import EmbeddedStack, StackError, StackOptions
+
+async def main():
+    options = json.loads(sys.argv[1])
+    options |= {key: Path(options[key]) for key in ("data", "models") if key in options}
+    async with EmbeddedStack(StackOptions(port=0, **options), report=lambda line: print(line, flush=True)) as stack:
+        await stack.wait()
+
+try:
+    asyncio.run(main())
+except StackError as error:
+    sys.exit(f"inferq: {error}")
+"""
+
+
+class Up:
+    """A running `inferq up`, seen from outside."""
+
+    def __init__(self, options: dict[str, Any], environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", UP, json.dumps(options)],
+            cwd=PROJECT_ROOT,
+            env={**os.environ, "INFERQ_DRAIN_SECONDS": "5", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+        self.port = 0
+
+    def read_until(self, pattern: str) -> str:
+        """Read its report up to a line that matches; returns that line."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip("\n"))
+            if re.search(pattern, line):
+                return self.lines[-1]
+        pytest.fail(f"no line like {pattern!r} in {self.lines}: {self.errors()}")
+
+    def wait_ready(self) -> None:
+        """Return once it says so."""
+        self.port = int(self.read_until("^ready: ").rpartition(":")[2])
+
+    def errors(self) -> str:
+        """What it wrote to stderr before it ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def health(self) -> dict[str, Any]:
+        """The api's own view of the stack."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection.request("GET", "/health/ready", headers={"Connection": "close"})
+        health: dict[str, Any] = json.loads(connection.getresponse().read())
+        connection.close()
+        return health
+
+    def child(self, words: str) -> int:
+        """One of its processes, by its command line."""
+        return next(pid for pid in descendants(self.process.pid) if words in command_line(pid))
+
+    def end(self) -> None:
+        """Kill it if it still runs, and close its pipes."""
+        self.process.kill()
+        self.process.communicate()
+
+
+StartUp = Callable[..., Up]
+
+
+@pytest.fixture
+def start_up(tmp_path: Path) -> Iterator[StartUp]:
+    """Starts stacks with a data folder of the test's own; whatever is left of them at the end fails the test."""
+    started: list[Up] = []
+
+    def start(environment: dict[str, str] | None = None, **options: Any) -> Up:
+        up = Up({"data": str(tmp_path / "data"), **options}, environment or {})
+        started.append(up)
+        return up
+
+    yield start
+    left = {pid for up in started for pid in descendants(up.process.pid)}
+    for up in started:
+        up.end()
+    wait_for(lambda: not any(is_alive(pid) for pid in left))
+
+
+def test_it_reports_each_part_and_stops_without_leaving_a_process(start_up: StartUp, tmp_path: Path) -> None:
+    up = start_up(api=2, workers=2)
+    up.wait_ready()
+    parts = ["valkey", "triton", "api-1", "api-2", "worker-1", "worker-2"]
+    assert [line.split()[0] for line in up.lines] == [*parts, "ready:"]
+    assert up.health()["workers"] == 2
+    assert {path.stem for path in (tmp_path / "data" / "logs").iterdir()} == set(parts)
+
+    processes = descendants(up.process.pid)
+    assert len(processes) >= len(parts)
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(60) == 0
+    assert not [pid for pid in processes if is_alive(pid)]
+
+
+def test_what_dies_is_restarted_and_the_port_answers_throughout(start_up: StartUp) -> None:
+    up = start_up(api=2, workers=1)
+    up.wait_ready()
+    for words, name in (("-m workers", "worker-1"), ("-m api", "api-"), ("valkey-server", "valkey")):
+        os.kill(up.child(words), signal.SIGKILL)
+        up.read_until(f"^{name}.* ended with signal 9, restarting in 0.5 s")
+        assert "status" in up.health()
+        up.read_until(f"^{name}.* restarted")
+    wait_for(lambda: up.health()["status"] == "ready" and up.health()["workers"] >= 1)
+    up.process.terminate()
+    assert up.process.wait(60) == 0
+
+
+def test_nothing_outlives_a_stack_that_was_killed(start_up: StartUp) -> None:
+    up = start_up()
+    up.wait_ready()
+    processes = descendants(up.process.pid)
+    assert any("triton_python_backend_stub" in command_line(pid) for pid in processes)
+    up.process.kill()
+    wait_for(lambda: not any(is_alive(pid) for pid in processes))
+
+
+def test_a_part_that_cannot_start_ends_the_stack_with_its_last_words(start_up: StartUp, tmp_path: Path) -> None:
+    (tmp_path / "models" / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "broken" / "config.pbtxt").write_text('backend: "no_such_backend"\n')
+    up = start_up(models=str(tmp_path / "models"))
+    _, errors = up.process.communicate(timeout=60)
+    assert up.process.returncode == 1
+    assert errors.startswith("inferq: triton ended with status 1 before it was ready")
+    assert "unable to find backend library for backend 'no_such_backend'" in errors
+
+
+def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up: StartUp) -> None:
+    up = start_up({"INFERQ_LEASE_SECONDS": "never"})
+    _, errors = up.process.communicate(timeout=60)
+    assert up.process.returncode == 1
+    assert "worker-1 ended with status" in errors
+    assert "INFERQ_LEASE_SECONDS" in errors
+
+
+def test_a_signal_while_starting_ends_it_too(start_up: StartUp) -> None:
+    up = start_up()
+    up.read_until("^valkey ready")
+    processes = descendants(up.process.pid)
+    up.process.terminate()
+    _, errors = up.process.communicate(timeout=60)
+    assert up.process.returncode == 1
+    assert "stopped before it was ready" in errors
+    assert not [pid for pid in processes if is_alive(pid)]
+
+
+def test_given_parts_are_used_and_not_started_or_stopped(
+    start_up: StartUp, start_valkey: StartValkey, engine: TritonServer
+) -> None:
+    valkey = start_valkey()
+    up = start_up(redis_url=valkey.url, engine=engine.grpc_address)
+    up.wait_ready()
+    assert [line.split()[0] for line in up.lines] == ["api-1", "worker-1", "ready:"]
+    up.process.terminate()
+    assert up.process.wait(60) == 0
+    assert valkey.is_ready()
+    assert engine.is_ready()
+
+
+def test_two_stacks_never_share_a_data_folder(start_up: StartUp) -> None:
+    first = start_up()
+    first.read_until("^valkey ready")
+    second = start_up()
+    _, errors = second.process.communicate(timeout=60)
+    assert second.process.returncode == 1
+    assert "another stack runs on the data folder" in errors
+
+
+def test_listening_beyond_loopback_is_refused_before_anything_starts(start_up: StartUp) -> None:
+    up = start_up(host="0.0.0.0")
+    output, errors = up.process.communicate(timeout=60)
+    assert up.process.returncode == 1
+    assert output == ""
+    assert "INFERQ_ALLOW_UNAUTHENTICATED=1" in errors
