@@ -1,5 +1,7 @@
 """Every format and mode becomes the picture that Pillow shows, within two levels; goldens are made here, by Pillow."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -124,19 +126,19 @@ def test_a_resized_and_cropped_picture_is_within_two_levels_of_pillows(name: str
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("kind", ["JPEG", "BMP"])
 @pytest.mark.parametrize("size", [(600, 400), (451, 300), (301, 977), (2000, 1333), (123, 99)])
 def test_every_filter_is_within_two_levels_at_every_scale(
     size: tuple[int, int], kind: str, interpolation: Interpolation
 ) -> None:
     """Small steps and large ones, up and down, with sides that divide by nothing."""
-    options = {"quality": 92} if kind == "JPEG" else {"compress_level": 1}
-    data = encode(photo("chelsea", size), kind, **options)
+    data = encode(photo("chelsea", size), kind, **({"quality": 92} if kind == "JPEG" else {}))
     wanted = spec(ImageOptions("HWC", resize=256, crop=(224, 224), interpolation=interpolation), (224, 224, 3))
     expected = reference.resized(reference.decoded(data), 256, (224, 224), interpolation)
     assert reference.difference(prepare(data, wanted, CAP).array(), expected) < MAX_DIFFERENCE
 
 
+@cache
 def patterns() -> dict[str, Image.Image]:
     """Pictures that show every difference between two filters."""
     rng = np.random.default_rng(7)
@@ -144,10 +146,10 @@ def patterns() -> dict[str, Image.Image]:
     stripes = np.repeat((x % 7 < 2)[..., None] * 255, 3, 2)
     board = np.repeat(((x + y) % 2)[..., None] * 255, 3, 2)
     rings = np.repeat((127.5 + 127.5 * np.sin((x**2 + y**2) / 900))[..., None], 3, 2)
-    noisy_photo = np.asarray(photo("coffee", (2100, 1400))).astype(int) + rng.integers(-12, 13, (1400, 2100, 3))
+    noisy_photo = np.asarray(photo("coffee", (1500, 1000))).astype(int) + rng.integers(-12, 13, (1000, 1500, 3))
     return {
         "noise": Image.fromarray(rng.integers(0, 256, (400, 600, 3), np.uint8)),
-        "fine noise": Image.fromarray(rng.integers(0, 256, (1400, 2100, 3), np.uint8)),
+        "fine noise": Image.fromarray(rng.integers(0, 256, (1000, 1500, 3), np.uint8)),
         "stripes": Image.fromarray(stripes.astype(np.uint8)),
         "board": Image.fromarray(board.astype(np.uint8)),
         "rings": Image.fromarray(rings.astype(np.uint8)),
@@ -155,10 +157,10 @@ def patterns() -> dict[str, Image.Image]:
     }
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-@pytest.mark.parametrize("name", patterns())
+@pytest.mark.parametrize("kind", ["JPEG", "BMP"])
+@pytest.mark.parametrize("name", ["noise", "fine noise", "stripes", "board", "rings", "noisy photo"])
 def test_pictures_made_to_betray_a_shortcut_are_within_two_levels_too(name: str, kind: str) -> None:
-    data = encode(patterns()[name], kind, **({"quality": 92} if kind == "JPEG" else {"compress_level": 1}))
+    data = encode(patterns()[name], kind, **({"quality": 92} if kind == "JPEG" else {}))
     decoded = reference.decoded(data)
     for interpolation in INTERPOLATIONS:
         wanted = spec(ImageOptions("HWC", resize=256, crop=(224, 224), interpolation=interpolation), (224, 224, 3))
