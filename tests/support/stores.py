@@ -139,22 +139,35 @@ class Rig:
 
     async def snapshot(self) -> Snapshot:
         """Everything in the database."""
-        return {key: (await self._value(key), await self.redis.pttl(key) >= 0) async for key in self.redis.scan_iter()}
+        names = [key async for key in self.redis.scan_iter(count=1000)]
+        facts = self.redis.pipeline(transaction=False)
+        for name in names:
+            facts.type(name).pttl(name)
+        replies = await facts.execute()
+        values = self.redis.pipeline(transaction=False)
+        for name, kind in zip(names, replies[::2], strict=True):
+            _read(values, name, kind)
+        return {
+            name: (value, ttl_ms >= 0)
+            for name, value, ttl_ms in zip(names, await values.execute(), replies[1::2], strict=True)
+        }
 
     async def keys(self) -> set[str]:
         """The names of everything in the database."""
         return {key.decode() async for key in self.redis.scan_iter()}
 
-    async def _value(self, key: bytes) -> object:
-        match await self.redis.type(key):
-            case b"string":
-                return await self.redis.get(key)
-            case b"hash":
-                return await self.redis.hgetall(key)
-            case b"list":
-                return await self.redis.lrange(key, 0, -1)
-            case _:
-                return await self.redis.zrange(key, 0, -1, withscores=True)
+
+def _read(pipeline: Any, key: bytes, kind: bytes) -> None:
+    """Ask for the whole value of a key."""
+    match kind:
+        case b"string":
+            pipeline.get(key)
+        case b"hash":
+            pipeline.hgetall(key)
+        case b"list":
+            pipeline.lrange(key, 0, -1)
+        case _:
+            pipeline.zrange(key, 0, -1, withscores=True)
 
 
 @pytest.fixture(
