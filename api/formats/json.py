@@ -59,8 +59,9 @@ def _count_keys(document: Any, *, skip: str | None) -> int:
 
 def _count_structural_colons(text: bytes) -> int:
     """The colons outside of the strings of valid JSON: those that an even number of quotes stands before."""
-    unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    characters = np.frombuffer(unescaped, np.uint8)
+    if b"\\" in text:  # escaped quotes end nothing
+        text = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    characters = np.frombuffer(text, np.uint8)
     is_inside = np.bitwise_xor.accumulate((characters == ord('"')).view(np.uint8))
     return int(np.count_nonzero((characters == ord(":")) & (is_inside == 0)))
 

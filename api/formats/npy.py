@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from api.formats import FormatError
+from api.formats import MAX_BYTES_ELEMENTS, FormatError
 from jobs.datatypes import MAX_ELEMENTS, Datatype, pack_bytes
 from jobs.tensors import Buffer, Tensor
 
@@ -20,7 +20,6 @@ MEDIA_TYPE: Final = "application/x-npy"
 _MAX_HEADER_BYTES: Final = 64 * 1024
 _MAX_RANK: Final = 32
 _MAX_PADDING: Final = 16
-_MAX_TEXTS: Final = 1_000_000
 _MAX_CODE_POINT: Final = 0x10FFFF
 _SURROGATES: Final = 0xD800 >> 11
 _LENGTH_SIZES: Final = {1: 2, 2: 4, 3: 4}
@@ -87,8 +86,8 @@ def read_npy(data: bytes | memoryview) -> Array:
     if not is_swapped and not (header.is_fortran and len(header.shape) > 1):
         return Array(datatype, header.shape, body)
     source = datatype.numpy.newbyteorder(">") if is_swapped else datatype.numpy
-    array = _shaped(np.frombuffer(body, source), header)
-    return Array(datatype, header.shape, array.astype(datatype.numpy, order="C", copy=False).tobytes())
+    array = np.ascontiguousarray(_shaped(np.frombuffer(body, source), header), datatype.numpy)
+    return Array(datatype, header.shape, array.reshape(-1).view(np.uint8).data)
 
 
 def _read_header(view: memoryview) -> tuple[_Header, int]:
@@ -144,8 +143,8 @@ def _shaped(flat: "np.ndarray[Any, Any]", header: _Header) -> "np.ndarray[Any, A
 
 def _text_data(header: _Header, body: memoryview) -> bytes:
     """Framed elements. Each becomes an object of its own on the way, so their number has a cap."""
-    if math.prod(header.shape) > _MAX_TEXTS or header.itemsize == 0:
-        raise FormatError(f"an array of texts must have at most {_MAX_TEXTS} elements, and some width")
+    if math.prod(header.shape) > MAX_BYTES_ELEMENTS or header.itemsize == 0:
+        raise FormatError(f"an array of texts must have at most {MAX_BYTES_ELEMENTS} elements, and some width")
     order = ">" if header.order == ">" else "<"
     if header.kind == "S":
         return pack_bytes(_row_major(np.frombuffer(body, f"S{header.itemsize}"), header))

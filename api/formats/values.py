@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from api.formats import FormatError
+from api.formats import MAX_BYTES_ELEMENTS, FormatError
 from jobs.datatypes import Datatype, element_count, pack_bytes
 
 FLOATS: Final = frozenset({Datatype.FP16, Datatype.FP32, Datatype.FP64, Datatype.BF16})
@@ -38,6 +38,7 @@ def data_from_values(datatype: Datatype, shape: Sequence[int], values: list[Any]
     if len(flat) != count:
         raise FormatError(f"expected {count} elements for shape {list(shape)}, got {len(flat)}")
     if datatype is Datatype.BYTES:
+        check_bytes_count(count)
         return pack_bytes(_bytes_elements(flat))
     if datatype in FLOATS:
         return _float_data(datatype, flat)
@@ -45,6 +46,12 @@ def data_from_values(datatype: Datatype, shape: Sequence[int], values: list[Any]
         _check_types(flat, {bool}, "true or false")
         return np.array(flat, dtype=np.bool_).tobytes()
     return _integer_data(datatype, flat)
+
+
+def check_bytes_count(count: int) -> None:
+    """Raise FormatError for a BYTES tensor of more elements than are worth looking at one by one."""
+    if count > MAX_BYTES_ELEMENTS:
+        raise FormatError(f"BYTES tensors may have {MAX_BYTES_ELEMENTS} elements, got {count}")
 
 
 def shape_of_nested(values: list[Any]) -> tuple[int, ...]:

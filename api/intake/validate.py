@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 
 from api.formats import FormatError
-from api.formats.values import data_from_values
+from api.formats.values import check_bytes_count, data_from_values
 from api.intake.describe import dims, model_words, names
 from api.intake.draft import DraftOutput, DraftTensor, DraftUpload
 from api.problems import Problem, ProblemCode
-from jobs.datatypes import MAX_ELEMENTS, Datatype, DatatypeError, check_size
+from jobs.datatypes import MAX_ELEMENTS, Datatype, DatatypeError, check_size, element_count
 from jobs.record import RequestedOutput
 from jobs.spec import InputSpec, ModelSpec, OutputKind
 from jobs.tensors import Buffer
@@ -122,6 +122,8 @@ def tensor_data(tensor: DraftTensor) -> Buffer:
     try:
         if tensor.values is not None:
             return data_from_values(datatype, tensor.shape, tensor.values)
+        if datatype is Datatype.BYTES:
+            check_bytes_count(element_count(tensor.shape))
         check_size(datatype, tensor.shape, memoryview(tensor.data))
     except (FormatError, DatatypeError) as exc:
         raise Problem(

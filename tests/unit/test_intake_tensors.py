@@ -141,6 +141,15 @@ async def test_bytes_with_wrong_lengths_are_refused(gateway: Gateway, raw: bytes
     assert (problem["status"], problem["code"]) == (422, "invalid_tensor")
 
 
+async def test_bytes_of_more_than_a_million_elements_are_refused_before_they_are_counted(gateway: Gateway) -> None:
+    shape = [1_000_001]
+    for data in (b"\0\0\0\0" * shape[0], [""] * shape[0]):
+        body = msgpack.packb(document("any_bytes", "BYTES", shape, data))
+        problem = await gateway.refused(content=body, headers=MSGPACK)
+        assert problem["code"] == "invalid_tensor"
+        assert "may have 1000000 elements" in problem["detail"]
+
+
 async def test_bytes_arrive_bit_for_bit_in_every_form(gateway: Gateway) -> None:
     """B036"""
     elements = [b"a\0b\0\0", "Grüße 世界\0".encode()]
