@@ -88,9 +88,11 @@ class _Jpeg:
         shrink = next(factor for factor in _JPEG_SHRINKS if factor <= max_shrink)
         try:
             return self._read_strictly(shrink, is_gray), shrink
+        except InvalidImage:
+            raise
         except ValueError as exc:
             # libjpeg paints what is missing of a cut or garbled file grey, and warns; its other warnings are harmless.
-            if isinstance(exc, InvalidImage) or any(damage in str(exc).lower() for damage in _JPEG_DAMAGES):
+            if any(damage in str(exc).lower() for damage in _JPEG_DAMAGES):
                 raise InvalidImage(f"the JPEG is damaged: {exc}") from exc
         return self._read_leniently(shrink, is_gray), shrink
 
@@ -119,7 +121,7 @@ class _Jpeg:
     def _check_size(self, width: int, height: int) -> None:
         """The header was read by us, and its size was checked; the decoder must have read the same."""
         if (width, height) != self.size:
-            raise InvalidImage(f"its header says both {self.size.width}x{self.size.height} and {width}x{height}")
+            raise InvalidImage(f"the JPEG says two sizes: {self.size.width}x{self.size.height} and {width}x{height}")
 
     def _without_metadata(self) -> bytes:
         """The file without EXIF and comments, which we read ourselves and which make Pillow warn where damaged."""
