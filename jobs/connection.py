@@ -30,7 +30,7 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
-from jobs import keys
+from jobs import keys, outbox
 from jobs.settings import StoreSettings
 
 _LUA: Final = Path(__file__).parent / "lua"
@@ -63,7 +63,7 @@ def script_source(name: str) -> str:
     body = (_LUA / f"{name}.lua").read_text()
     used = _USES.search(body)
     preludes = [(_LUA / f"_{part}.lua").read_text() for part in (used.group(1).split() if used else [])]
-    return "\n".join([keys.lua_prelude(), *preludes, body])
+    return "\n".join([keys.lua_prelude(), outbox.lua_prelude(), *preludes, body])
 
 
 def translate(exc: Exception) -> StoreError:

@@ -16,6 +16,14 @@
 | `inferq:models` | hash | for ever, one field a model | what workers have registered |
 | `inferq:workers` | hash | fields removed when stale | heartbeats of live workers |
 | `inferq:done`, `inferq:started`, `inferq:cancel` | channel | | ids, 32 characters each, back to back |
+| `inferq:delivery:{delivery}` | hash | 7 days while it is tried, then as the record | one message and how far it is |
+| `inferq:attempts:{delivery}` | list, capped | as the delivery | what became of each attempt |
+| `inferq:undelivered:{tenant}` | zset | entries as their deliveries | deliveries not delivered, by creation ms |
+| `inferq:gone:{id}` | hash | until its messages are delivered or given up | the record of a deleted job |
+| `inferq:webhooks` | zset | while not empty | arq's queue of deliveries; score = due ms, or lease expiry ms |
+| `arq:job:{delivery}` | string | 7 days, at most until the delivery ends | arq's job, in arq's own form |
+| `arq:in-progress:{delivery}`, `arq:retry:{delivery}` | string | a lease; a day | what arq notes of a running job |
+| `inferq:announced` | channel | | that there are new deliveries |
 """
 
 import re
@@ -31,6 +39,8 @@ WORKERS_KEY: Final = f"{PREFIX}workers"
 DONE_CHANNEL: Final = f"{PREFIX}done"
 STARTED_CHANNEL: Final = f"{PREFIX}started"
 CANCEL_CHANNEL: Final = f"{PREFIX}cancel"
+DELIVERIES_QUEUE: Final = f"{PREFIX}webhooks"
+ANNOUNCED_CHANNEL: Final = f"{PREFIX}announced"
 
 ID_LENGTH: Final = 32
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
@@ -38,6 +48,11 @@ _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _JOB, _INPUT, _OUTPUT = f"{PREFIX}job:", f"{PREFIX}in:", f"{PREFIX}out:"
 _READY, _SCHEDULED, _LEASED, _WAKE = (f"{PREFIX}{name}:" for name in ("ready", "scheduled", "leased", "wake"))
 _INDEX, _IDEMPOTENCY = f"{PREFIX}index:", f"{PREFIX}idem:"
+_DELIVERY, _ATTEMPTS, _UNDELIVERED, _GONE = (
+    f"{PREFIX}{name}:" for name in ("delivery", "attempts", "undelivered", "gone")
+)
+_ARQ_JOB, _ARQ_IN_PROGRESS = "arq:job:", "arq:in-progress:"
+_DELIVERY_ID: Final = "msg_"
 
 
 def is_job_id(text: str) -> bool:
@@ -97,6 +112,31 @@ def idempotency_key(tenant: str, key: str) -> str:
     return f"{_IDEMPOTENCY}{tenant}:{key}"
 
 
+def delivery_prefix(job_id: str) -> str:
+    """What the ids of all deliveries of a job begin with; the event's word follows."""
+    return f"{_DELIVERY_ID}{job_id}_"
+
+
+def delivery_key(delivery: str) -> str:
+    """One message about a job."""
+    return _DELIVERY + delivery
+
+
+def attempts_key(delivery: str) -> str:
+    """What became of the attempts to deliver a message."""
+    return _ATTEMPTS + delivery
+
+
+def undelivered_key(tenant: str) -> str:
+    """A tenant's deliveries that are being tried or were given up, by time."""
+    return _UNDELIVERED + tenant
+
+
+def gone_key(job_id: str) -> str:
+    """What is left of a deleted job's record while its messages are still being tried."""
+    return _GONE + job_id
+
+
 def lua_prelude() -> str:
     """The same names as Lua locals, so that scripts spell no key either."""
     functions = {
@@ -107,6 +147,12 @@ def lua_prelude() -> str:
         "leased_key": _LEASED,
         "wake_key": _WAKE,
         "index_key": _INDEX,
+        "delivery_key": _DELIVERY,
+        "attempts_key": _ATTEMPTS,
+        "undelivered_key": _UNDELIVERED,
+        "gone_key": _GONE,
+        "arq_job_key": _ARQ_JOB,
+        "arq_in_progress_key": _ARQ_IN_PROGRESS,
     }
     constants = {
         "OPEN": OPEN_KEY,
@@ -116,8 +162,11 @@ def lua_prelude() -> str:
         "DONE": DONE_CHANNEL,
         "STARTED": STARTED_CHANNEL,
         "CANCEL": CANCEL_CHANNEL,
+        "DELIVERIES": DELIVERIES_QUEUE,
+        "ANNOUNCED": ANNOUNCED_CHANNEL,
     }
     lines = [f"local function {name}(x) return '{prefix}' .. x end" for name, prefix in functions.items()]
     lines.append(f"local function output_key(id, attempt) return '{_OUTPUT}' .. id .. ':' .. attempt end")
+    lines.append(f"local function delivery_of(id, event) return '{_DELIVERY_ID}' .. id .. '_' .. event end")
     lines += [f"local {name} = '{value}'" for name, value in constants.items()]
     return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from jobs.datatypes import Datatype
 from jobs.errors import JobError
 from jobs.spec import OutputKind
 from jobs.state import State
+from jobs.webhook import DeliveryStatus, Webhook
 
 Scalar = bool | int | float | str
 
@@ -80,10 +81,14 @@ class JobRequest:
     result_ttl_ms: int = 86_400_000
     run_at_ms: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    webhook: Webhook | None = None
 
     def encode(self) -> bytes:
-        """The stored form."""
-        return codec.encode(asdict(self))
+        """The stored form; jobs without a webhook pay nothing for there being such a thing."""
+        plain = asdict(self)
+        if self.webhook is None:
+            del plain["webhook"]
+        return codec.encode(plain)
 
     @classmethod
     def decode(cls, data: bytes) -> "JobRequest":
@@ -93,6 +98,8 @@ class JobRequest:
             plain["inputs"] = tuple(_input_part(item) for item in plain["inputs"])
             plain["outputs"] = tuple(RequestedOutput(**item) for item in plain["outputs"])
             plain["priority"] = Priority(plain["priority"])
+            if "webhook" in plain:
+                plain["webhook"] = Webhook.from_plain(plain["webhook"])
             return cls(**plain)
 
 
@@ -168,7 +175,11 @@ def _output_part(plain: Mapping[str, Any]) -> OutputPart:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job's record at one instant; instants are Unix milliseconds of Redis' clock, 0 = not yet."""
+    """One job's record at one instant; instants are Unix milliseconds of Redis' clock, 0 = not yet.
+
+    `webhook_status` and `webhook_attempts` are of the latest message (None: there is none). While it is being tried,
+    the result is kept beyond its time (`is_result_held`).
+    """
 
     id: str
     tenant: str
@@ -183,23 +194,32 @@ class Job:
     started_ms: int
     finished_ms: int
     outcome: Outcome | None
+    webhook_status: DeliveryStatus | None = None
+    webhook_attempts: int = 0
+    is_result_held: bool = False
 
     @property
     def result_expires_ms(self) -> int:
-        """When the result of a terminal job is forgotten; 0 before it is terminal."""
+        """When the result of a terminal job is forgotten, unless it is held then; 0 before it is terminal."""
         return self.finished_ms + self.request.result_ttl_ms if self.finished_ms else 0
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether the result's time is up."""
+        return now_ms >= self.result_expires_ms and not self.is_result_held
 
     @classmethod
     def from_hash(cls, job_id: str, fields: Mapping[bytes, bytes]) -> "Job":
         """The record from its Redis hash; raises CodecError where it is damaged or of a newer version."""
         with codec.reading("record"):
-            outcome = fields.get(b"outcome")
+            outcome, status = fields.get(b"outcome"), fields.get(b"webhook_status")
             return cls(
                 id=job_id,
                 tenant=fields[b"tenant"].decode(),
                 state=State(fields[b"state"].decode()),
                 request=JobRequest.decode(fields[b"request"]),
                 outcome=Outcome.decode(outcome) if outcome else None,
+                webhook_status=DeliveryStatus(status.decode()) if status else None,
+                is_result_held=b"webhook_holds" in fields,
                 **{name: int(fields.get(name.encode(), 0)) for name in _NUMBERS},
             )
 
@@ -213,4 +233,5 @@ _NUMBERS: Final = (
     "queue_deadline_ms",
     "started_ms",
     "finished_ms",
+    "webhook_attempts",
 )

@@ -5,8 +5,11 @@ It owns the `INFERQ_*` prefix and the form of the complaint about a wrong value;
 
 from typing import Annotated, TypeVar
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from jobs.destination import AllowList
+from jobs.webhook import parse_secrets
 
 ENV_PREFIX = "INFERQ_"
 
@@ -44,6 +47,45 @@ class StoreSettings(Settings):
     )
 
 
+class WebhookSettings(StoreSettings):
+    """What the api must know of webhooks to judge a request, and their worker to send."""
+
+    webhook_secret: SecretStr = Field(
+        SecretStr(""),
+        description="whsec_… to sign with where a job has no secret of its own; two by a comma: both sign",
+    )
+    webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="hosts, host:port, networks and :port that webhooks may reach beyond public https, by commas"
+    )
+
+    @field_validator("webhook_allow", mode="before")
+    @classmethod
+    def _split_allow(cls, value: object) -> object:
+        return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _check_allow(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        AllowList.parse(entries)
+        return entries
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _check_secret(cls, value: SecretStr) -> SecretStr:
+        parse_secrets(value.get_secret_value().split(","))
+        return value
+
+    @property
+    def webhook_secrets(self) -> tuple[str, ...]:
+        """The live secrets; empty where only jobs with their own can have webhooks."""
+        return parse_secrets(self.webhook_secret.get_secret_value().split(","))
+
+    @property
+    def webhook_allowed(self) -> AllowList:
+        """The allow list, read."""
+        return AllowList.parse(self.webhook_allow)
+
+
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
@@ -53,7 +95,12 @@ def load(settings_class: type[SettingsT]) -> SettingsT:
         return settings_class()
     except ValidationError as exc:
         complaints = [
-            f"{ENV_PREFIX}{str(error['loc'][0]).upper() if error['loc'] else ''}={error['input']!r}: {error['msg']}"
+            _complaint(str(error["loc"][0]) if error["loc"] else "", error["input"], error["msg"])
             for error in exc.errors(include_url=False, include_context=False)
         ]
-        raise SettingsError("; ".join(complaints)) from exc
+        raise SettingsError("; ".join(complaints)) from None
+
+
+def _complaint(name: str, value: object, message: str) -> str:
+    shown = "…" if name.endswith("secret") else repr(value)
+    return f"{ENV_PREFIX}{name.upper()}={shown}: {message}"

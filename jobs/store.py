@@ -247,6 +247,8 @@ class JobStore:
             self._settings.max_queued,
             keys.idempotency_key(item.tenant, item.idempotency_key) if item.idempotency_key else "",
             item.fingerprint,
+            request.webhook.words if request.webhook else "",
+            request.webhook.host if request.webhook else "",
         )
 
     async def claim(self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool) -> Claim:
@@ -418,7 +420,7 @@ def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:
 
 def _without_late_result(job: Job, now_ms: int) -> Job:
     """The job as it is shown once its result's time is up: an inline one lives as long as the record."""
-    if job.outcome is None or job.outcome.inline is None or now_ms < job.result_expires_ms:
+    if job.outcome is None or job.outcome.inline is None or not job.has_expired(now_ms):
         return job
     return replace(job, outcome=replace(job.outcome, inline=None))
 

@@ -1,0 +1,116 @@
+"""How much each receiver may have in flight, so that a slow one never takes the room of others.
+
+Pure: instants are the caller's monotonic seconds. It must not send, wait or know what is sent.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+FIRST_LIMIT: Final = 8
+"""What a host that nothing is known of may have in flight: room to prove itself."""
+OPENS_AFTER: Final = 5
+"""So many sends in a row that ran out of time open a host's breaker."""
+FIRST_PAUSE_SECONDS: Final = 5.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+_SHARE_OF_NEW_DURATION: Final = 0.2
+_LONGEST_SPREAD_MS: Final = 30_000
+_FULL_PAUSE_MS: Final = 250
+
+
+class Pace(Enum):
+    """What a send says about its host's pace: an error that comes at once costs nobody any room."""
+
+    PROMPT = auto()
+    SLOW = auto()
+
+
+class Restriction(NamedTuple):
+    """What a host may be given now: `room` messages; the next ones wait `pause_ms`, and `step_ms` more each."""
+
+    host: str
+    room: int
+    pause_ms: int
+    step_ms: int
+
+
+@dataclass(slots=True)
+class Gate:
+    """One host: a limit that grows with prompt sends and halves with slow ones, and a breaker behind it."""
+
+    most: int
+    limit: int
+    in_flight: int = 0
+    slow_in_a_row: int = 0
+    closed_until: float = 0.0
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+    seconds: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the breaker lets only one send at a time through, and that only now and then."""
+        return self.slow_in_a_row >= OPENS_AFTER
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a new gate would do as well."""
+        return self.in_flight == 0 and self.slow_in_a_row == 0
+
+    def room(self, now: float) -> int:
+        """How many more sends may begin."""
+        if self.is_open:
+            return int(self.in_flight == 0 and now >= self.closed_until)
+        return max(0, self.limit - self.in_flight)
+
+    def restriction(self, host: str, now: float) -> Restriction:
+        """The same for the script that hands out messages, with how long the others have to wait."""
+        pause_ms = _FULL_PAUSE_MS
+        if self.is_open:
+            pause_ms = max(pause_ms, round((self.closed_until - now) * 1000))
+        step_ms = min(_LONGEST_SPREAD_MS, round(self.seconds * 1000 / self.limit))
+        return Restriction(host, self.room(now), pause_ms, step_ms)
+
+    def ended(self, pace: Pace, seconds: float, now: float) -> None:
+        """One send less."""
+        self.in_flight -= 1
+        self.seconds += (seconds - self.seconds) * (_SHARE_OF_NEW_DURATION if self.seconds else 1.0)
+        if pace is Pace.PROMPT:
+            self.limit = min(self.limit + 1, self.most)
+            self.slow_in_a_row, self.pause_seconds = 0, FIRST_PAUSE_SECONDS
+            return
+        self.limit = max(1, self.limit // 2)
+        self.slow_in_a_row += 1
+        if self.is_open and now >= self.closed_until:
+            self.closed_until = now + self.pause_seconds
+            self.pause_seconds = min(2 * self.pause_seconds, LONGEST_PAUSE_SECONDS)
+
+
+class Hosts:
+    """The gates of all hosts that have something in flight or a past worth remembering."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is what one host may have in flight at its best."""
+        self._most = most
+        self._gates: dict[str, Gate] = {}
+
+    @property
+    def first_room(self) -> int:
+        """What a host without a gate may be given."""
+        return min(FIRST_LIMIT, self._most)
+
+    def restrictions(self, now: float) -> Iterator[Restriction]:
+        """What hosts with a gate may be given."""
+        return (gate.restriction(host, now) for host, gate in self._gates.items())
+
+    def begun(self, host: str) -> None:
+        """A message for this host was taken in hand."""
+        gate = self._gates.setdefault(host, Gate(self._most, self.first_room))
+        gate.in_flight += 1
+
+    def ended(self, host: str, pace: Pace, seconds: float, now: float) -> None:
+        """What became of it: how its host kept pace, and for how long it took up room."""
+        gate = self._gates[host]
+        gate.ended(pace, seconds, now)
+        if gate.is_plain:
+            del self._gates[host]
