@@ -8,7 +8,7 @@
 | `inferq:ready:{model}` | zset | while not empty | queued ids that are due; score = due ms less the head start |
 | `inferq:scheduled:{model}` | zset | while not empty | queued ids that are not due yet; score = due ms |
 | `inferq:leased:{model}` | zset | while not empty | ids in progress; score = lease expiry ms |
-| `inferq:wake:{model}` | list | an hour, capped | the doorbell on which idle workers block |
+| `inferq:wake:{model}` | list | an hour, one token | the doorbell on which idle workers block |
 | `inferq:open` | zset | while not empty | all ids that are not terminal; score = when the sweeper looks |
 | `inferq:index:{tenant}` | zset | entries as their records | ids by creation ms |
 | `inferq:forget` | zset | while not empty | terminal ids, each with its tenant; score = when the record is gone |

@@ -1,8 +1,8 @@
 -- settle(state): end a block of attempts in `state`; shared by succeed and fail.
 -- ARGV[1] now override; then per job: id, attempt, 1 if it wrote an output (else 0), outcome.
 -- Replies one word per job: OK; ALREADY (this very attempt ended so before: a repeated call); LEASE_LOST (another
--- attempt or another end stands: nothing changed, this attempt's output bytes are dropped); NO_OUTPUT (its output is not
--- there: nothing changed, it is still in progress).
+-- attempt or another end stands: nothing changed, this attempt's output bytes are dropped); NO_OUTPUT (its output is
+-- not there: nothing changed, it is still in progress).
 
 local function settle(state)
   local now, replies = now_ms(ARGV[1]), {}

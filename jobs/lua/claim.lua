@@ -14,7 +14,8 @@ local claimed, ids, leases, taken, left, is_full = {}, {}, {}, {}, 0, limit < 1
 
 local function lease(id, job)
   local attempt = tonumber(job[3]) + 1
-  redis.call('HSET', job_key(id), 'state', 'in_progress', 'attempt', attempt, 'started_ms', text(now), 'worker', ARGV[5])
+  redis.call('HSET', job_key(id), 'state', 'in_progress', 'attempt', attempt, 'started_ms', text(now),
+    'worker', ARGV[5])
   ids[#ids + 1], taken[#taken + 1] = id, id
   leases[#leases + 1], leases[#leases + 2] = text(now + lease_ms), id
   claimed[#claimed + 1] = {id, attempt, tonumber(job[9]), tonumber(job[10]), job[11], job[12], job[13]}

@@ -1,7 +1,8 @@
 -- Store a new job: record, queue entry, index entry and idempotency key in one step. Its payload was written before.
 -- KEYS none: Redis Cluster is refused, so keys are derived from the id.
 -- ARGV now override, id, tenant, model, record version, request, head start ms, run-at ms (0 = now), queue ttl ms,
---   result ttl ms (keep), record ttl ms, payload lifetime ms, most queued jobs, idempotency key ('' = none), fingerprint
+--   result ttl ms (keep), record ttl ms, payload lifetime ms, most queued jobs, idempotency key ('' = none),
+--   fingerprint
 -- Replies {word, id}: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key, other
 --   body); FULL (the model's queue is); NO_PAYLOAD (it expired or was never written). All but OK leave nothing behind.
 -- uses: prelude
@@ -15,7 +16,7 @@ local function refuse(word, other)
 end
 
 local state = redis.call('HGET', job_key(id), 'state')
-if state then  -- our own call, repeated after a lost reply; what it wrote again is of no use to a job that ended meanwhile
+if state then  -- our own call, repeated after a lost reply; a job that ended meanwhile has no use for its payload
   if state ~= 'queued' and state ~= 'in_progress' then redis.call('UNLINK', input_key(id)) end
   return {'OK', id}
 end
