@@ -19,6 +19,7 @@ from pathlib import Path
 LAUNCHER = Path(__file__).with_name("launch.py")
 LOG_TAIL_BYTES = 65_536
 POLL_SECONDS = 0.02
+CHILDREN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,21 @@ class Process:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL the whole group and wait for the program's end; legal at any time."""
+        """SIGKILL the whole group and wait for its end; legal at any time."""
         if self._popen is None or self._popen.returncode is not None:
             return
         with suppress(ProcessLookupError):  # another thread was faster
             os.killpg(self.pid, signal.SIGKILL)
         self._popen.wait()
+        if self.program.has_children:
+            self._wait_for_children(time.monotonic() + CHILDREN_SECONDS)
+
+    def _wait_for_children(self, deadline: float) -> None:
+        """Return once nobody of a killed group is left: they hold memory and ports until the kernel is through."""
+        with suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(self.pid, 0)
+                time.sleep(POLL_SECONDS)
 
     def last_log_lines(self, count: int = 20) -> list[str]:
         """The end of what it wrote since its last start, complaints only if it made any: why it failed."""
