@@ -20,6 +20,7 @@ def up(options: StackOptions) -> None:
 async def _run(options: StackOptions) -> None:
     async with EmbeddedStack(options, report=report) as stack:
         await stack.wait()
+        report("stopping")
 
 
 def report(line: str) -> None:
