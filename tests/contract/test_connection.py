@@ -6,8 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,8 @@ from tests.support.stores import MODEL, PAYLOAD, a_submission
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
-DEADLINE_SECONDS = 0.4
-SLACK_SECONDS = 1.0
+DEADLINE_SECONDS = 1.0
+SLACK_SECONDS = 2.0
 """What a busy machine may add to a deadline before a test calls it missed."""
 
 
@@ -46,21 +47,24 @@ async def _claim(store: JobStore, limit: int = 1) -> list[str]:
     return [claimed.lease.job_id for claimed in claim.jobs]
 
 
-async def _raises_in_time(store: JobStore, seconds: float = DEADLINE_SECONDS) -> None:
+async def _raises_in_time(store: JobStore) -> None:
     """Each kind of call ends by its deadline, and says that Redis is away."""
-    calls = (
-        lambda: store.submit(a_submission()),
-        lambda: store.claim(MODEL, 1, worker="w", lease_ms=1, is_idle=True),
-        lambda: store.load(["0" * 32]),
-        lambda: store.get("0" * 32, LOCAL_TENANT),
-        lambda: store.wait_for_work(MODEL, 60.0),
-        lambda: store.expire(),
-    )
-    for call in calls:
+
+    async def ends(call: Coroutine[Any, Any, object]) -> None:
         started = time.monotonic()
         with pytest.raises(StoreUnavailable):
-            await call()
-        assert time.monotonic() - started < seconds + SLACK_SECONDS
+            await call
+        assert time.monotonic() - started < DEADLINE_SECONDS + SLACK_SECONDS
+
+    calls = (
+        store.submit(a_submission()),
+        store.claim(MODEL, 1, worker="w", lease_ms=1, is_idle=True),
+        store.load(["0" * 32]),
+        store.get("0" * 32, LOCAL_TENANT),
+        store.wait_for_work(MODEL, 60.0),
+        store.expire(),
+    )
+    await asyncio.gather(*map(ends, calls))
 
 
 async def test_every_call_ends_by_its_deadline_when_the_server_hangs(own: ValkeyServer, store: JobStore) -> None:
@@ -118,22 +122,23 @@ async def test_a_pool_that_stays_taken_is_an_outage_for_those_who_wait(store: Jo
     await store.submit(a_submission())
 
 
-async def test_calls_that_are_cancelled_never_hand_their_reply_to_another(store: JobStore) -> None:
+async def test_calls_that_are_cancelled_never_hand_their_reply_to_another(own: ValkeyServer) -> None:
     """A reply that nobody waited for must not be taken for the answer to the next question."""
     rng = random.Random(1)
     jobs = [a_submission(payload=str(i).encode()) for i in range(20)]
-    await store.submit_many(jobs)
+    async with store_at(own.url, redis_pool_size=4, redis_timeout_seconds=30.0) as store:
+        await store.submit_many(jobs)
 
-    async def ask(i: int) -> None:
-        assert await store.load([jobs[i % 20].id]) == [str(i % 20).encode()]
+        async def ask(i: int) -> None:
+            assert await store.load([jobs[i].id]) == [str(i).encode()]
 
-    for _ in range(20):
-        tasks = [asyncio.create_task(ask(i)) for i in range(20)]
-        await asyncio.wait(tasks, timeout=rng.random() * 0.01)
-        for task in rng.sample(tasks, 10):
-            task.cancel()
-        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-            assert outcome is None or isinstance(outcome, asyncio.CancelledError)
+        for _ in range(20):
+            tasks = [asyncio.create_task(ask(i)) for i in range(20)]
+            await asyncio.wait(tasks, timeout=rng.random() * 0.01)
+            for task in rng.sample(tasks, 10):
+                task.cancel()
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                assert outcome is None or isinstance(outcome, asyncio.CancelledError)
 
 
 async def test_scripts_that_the_server_forgot_are_loaded_again(store: JobStore) -> None:
