@@ -6,6 +6,7 @@ It owns the caps on size and speed; it must not know what a body means.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Final
 
 from starlette.requests import Request
@@ -56,10 +57,10 @@ async def read_body(request: Request, headers: RequestHeaders, *, max_bytes: int
     """
     with body_unread():
         declared = _check_headers(headers, max_bytes)
-    chunks = await _receive(request, max_bytes, grace_seconds)
-    if declared is not None and sum(map(len, chunks)) != declared:
+    body = await _receive(request, max_bytes, grace_seconds)
+    if declared is not None and len(body) != declared:
         raise _cut_short()
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    return body
 
 
 def _check_headers(headers: RequestHeaders, max_bytes: int) -> int | None:
@@ -86,8 +87,8 @@ def _declared_length(headers: RequestHeaders) -> int | None:
     return int(text)
 
 
-async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> list[bytes]:
-    chunks: list[bytes] = []
+async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> bytes:
+    buffer = BytesIO()  # grows in place and gives its bytes away without copying them
     received = 0
     begun_at = asyncio.get_running_loop().time()
     try:
@@ -97,13 +98,14 @@ async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> li
                 if message["type"] != "http.request":
                     raise _cut_short()
                 chunk, has_more = message.get("body", b""), message.get("more_body", False)
-                if chunk:
-                    received += len(chunk)
-                    if received > max_bytes:
-                        raise _too_large(max_bytes, close=has_more)
-                    chunks.append(chunk)
+                received += len(chunk)
+                if received > max_bytes:
+                    raise _too_large(max_bytes, close=has_more)
+                if not has_more and len(chunk) == received:
+                    return bytes(chunk)
+                buffer.write(chunk)
                 if not has_more:
-                    return chunks
+                    return buffer.getvalue()
                 deadline.reschedule(begun_at + grace_seconds + received / _MIN_BYTES_PER_SECOND)
     except TimeoutError:
         raise Problem(

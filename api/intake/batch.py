@@ -52,12 +52,13 @@ async def read_batch(
     max_bytes = min(limits.max_body_bytes, limits.max_json_bytes) if media == JSON else limits.max_body_bytes
     body = await read_body(request, headers, max_bytes=max_bytes, grace_seconds=limits.body_grace_seconds)
     is_inline = len(body) <= INLINE_DOCUMENT_BYTES
-    drafts = await work(is_inline, _drafts, body, media, query)
+    drafts = await work(is_inline, drafts_of, body, media, query)
     known = await _find_models(drafts, models)
     return await work(is_inline, _submissions, drafts, known, limits, tenant, now_ms, key)
 
 
-def _drafts(body: bytes, media: str, query: Mapping[str, str]) -> list[Draft | Problem]:
+def drafts_of(body: bytes, media: str, query: Mapping[str, str]) -> list[Draft | Problem]:
+    """What the body says about each job, or why that can't be used; raises Problem where it is no batch at all."""
     items = _split(body, media)
     if not 0 < len(items) <= MAX_BATCH_JOBS:
         raise Problem(

@@ -6,8 +6,7 @@ It owns their decoding and the words of the protocol that are spelled as text th
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-import orjson
-
+from api.formats import FormatError, json
 from api.intake.draft import DraftOutput
 from api.intake.envelope import outputs_of, parameters_of
 from api.intake.limits import MAX_OPTION_BYTES
@@ -67,6 +66,6 @@ def take_parameters(options: dict[str, Any]) -> dict[str, Any]:
 
 def _json(name: str, text: str) -> Any:
     try:
-        return orjson.loads(text)
-    except ValueError:
-        raise invalid(name, "valid JSON") from None
+        return json.loads(text.encode())
+    except FormatError as exc:
+        raise invalid(name, f"JSON: {exc}") from None

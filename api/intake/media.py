@@ -36,6 +36,6 @@ def media_type(header: str) -> MediaType:
         return MediaType(header.strip().lower(), {})
     name, parameters = parse_options_header(header)
     return MediaType(
-        name.decode("latin-1").strip(),
+        name.decode("latin-1").strip().lower(),
         {key.decode("latin-1"): value.decode("latin-1") for key, value in parameters.items()},
     )

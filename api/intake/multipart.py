@@ -98,7 +98,7 @@ class _Collector:
 
     def _end_part(self) -> None:
         disposition, parameters = parse_options_header(self._headers.get("content-disposition"))
-        if disposition != b"form-data" or not parameters.get(b"name"):
+        if disposition.lower() != b"form-data" or not parameters.get(b"name"):
             raise _malformed("a part has no name")
         if self._headers.get("content-transfer-encoding", "").lower() not in _PLAIN_ENCODINGS:
             raise _malformed("a part has a Content-Transfer-Encoding; send its bytes as they are")

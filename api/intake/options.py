@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from api.formats import FormatError, json
 from api.intake.limits import (
     MAX_DURATION_SECONDS,
     MAX_FAILURES,
@@ -29,7 +30,7 @@ _RFC3339: Final = re.compile(
 
 def invalid(name: str, wanted: str) -> Problem:
     """The problem with an option that is not what it must be."""
-    return Problem(ProblemCode.INVALID_OPTION, f"The option `{name}` must be {wanted}.", option=name)
+    return Problem(ProblemCode.INVALID_OPTION, f"The option `{name[:100]}` must be {wanted}.", option=name[:100])
 
 
 def request_fields(options: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -84,8 +85,8 @@ def _priority(name: str, value: Any, now_ms: int) -> Priority:
 def _metadata(name: str, value: Any, now_ms: int) -> dict[str, Any]:
     if isinstance(value, str):
         try:
-            value = orjson.loads(value)
-        except ValueError:
+            value = json.loads(value.encode())
+        except FormatError:
             raise invalid(name, "a JSON object") from None
     if not isinstance(value, dict) or not _is_json(value, MAX_METADATA_DEPTH):
         raise invalid(name, f"a JSON object, at most {MAX_METADATA_DEPTH} levels deep")

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.formats import FormatError, msgpack
@@ -14,6 +14,9 @@ from api.formats.npy import read_npy, tensor_to_npy
 from api.formats.values import data_from_values
 from jobs.datatypes import Datatype, element_count, pack_bytes
 from jobs.tensors import Tensor
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
 
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 elements = st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
@@ -50,6 +53,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 @given(st.lists(tensors(), max_size=3))
+@settings(PATIENT)
 def test_binary_gives_back_every_bit(items: list[Tensor]) -> None:
     length, body = tensors_to_binary(items, {"model_name": "m"})
     text, section = split(body, length)
@@ -68,6 +72,7 @@ def test_binary_gives_back_every_bit(items: list[Tensor]) -> None:
 
 
 @given(st.lists(tensors(), max_size=3))
+@settings(PATIENT)
 def test_msgpack_gives_back_every_bit(items: list[Tensor]) -> None:
     document = msgpack.loads(msgpack.tensors_to_msgpack(items, {"model_name": "m"}))
     again = [Tensor(o["name"], Datatype(o["datatype"]), tuple(o["shape"]), o["data"]) for o in document["outputs"]]
@@ -75,6 +80,7 @@ def test_msgpack_gives_back_every_bit(items: list[Tensor]) -> None:
 
 
 @given(tensors())
+@settings(PATIENT)
 def test_npy_gives_back_every_bit_or_refuses(item: Tensor) -> None:
     try:
         file = tensor_to_npy(item)
@@ -87,6 +93,7 @@ def test_npy_gives_back_every_bit_or_refuses(item: Tensor) -> None:
 
 
 @given(tensors())
+@settings(PATIENT)
 def test_json_gives_back_every_bit_of_finite_numbers_and_bytes(item: Tensor) -> None:
     plain = loads(dumps(tensor_to_json(item)))
     assert (plain["name"], plain["datatype"], tuple(plain["shape"])) == (item.name, item.datatype, item.shape)
@@ -105,6 +112,7 @@ def nested(values: list[Any], shape: tuple[int, ...]) -> list[Any]:
 
 
 @given(tensors().filter(lambda item: len(item.shape) > 0 and is_finite(item)))
+@settings(PATIENT)
 def test_flat_and_nested_data_are_the_same_tensor(item: Tensor) -> None:
     flat = loads(dumps(tensor_to_json(item)["data"]))
     assert data_from_values(item.datatype, item.shape, nested(flat, item.shape)) == bytes(item.data)
@@ -120,6 +128,7 @@ json_documents = st.recursive(
 
 
 @given(json_documents, st.sampled_from([None, 1]))
+@settings(PATIENT)
 def test_documents_without_twins_are_never_called_ambiguous(document: Any, indent: int | None) -> None:
     """V09"""
     assert loads(json.dumps(document, indent=indent).encode()) == document
@@ -140,7 +149,7 @@ def json_with_a_twin(draw: st.DrawFn) -> str:
 
 
 @given(json_with_a_twin())
-@settings(max_examples=300)
+@settings(PATIENT, max_examples=300)
 def test_a_twin_key_is_always_found(text: str) -> None:
     """V09"""
     try:

@@ -5,11 +5,12 @@ from typing import Any
 
 import msgpack
 import orjson
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from api.body import RequestHeaders
 from api.intake.assemble import build, fingerprint_of
+from api.intake.batch import drafts_of
 from api.intake.fields import query_options
 from api.intake.forms import form_of, parse
 from api.intake.limits import IntakeLimits
@@ -17,6 +18,9 @@ from api.intake.options import model_name
 from api.problems import Problem, response
 from jobs.record import JobRequest
 from tests.support.intake import MODELS, NOW_MS, document
+
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine is no failure."""
 
 LIMITS = IntakeLimits(max_body_bytes=1_000_000, max_pixels=1_000_000)
 BY_NAME = {model.name: model for model in MODELS}
@@ -63,16 +67,19 @@ def submit(body: bytes, query: bytes = b"", **headers: str) -> tuple[JobRequest,
 
 
 @given(st.binary(max_size=300), content_types, model_queries)
+@settings(PATIENT)
 def test_any_bytes_of_any_type(body: bytes, content_type: str, query: bytes) -> None:
     submit(body, query, content_type=content_type)
 
 
 @given(texts, st.binary(max_size=50))
+@settings(PATIENT)
 def test_any_content_type(content_type: str, body: bytes) -> None:
     submit(body, b"model=blob", content_type=content_type.encode("ascii", "ignore").decode())
 
 
 @given(st.binary(max_size=100))
+@settings(PATIENT)
 def test_any_query(query: bytes) -> None:
     submit(b"\0" * 12, query)
 
@@ -100,7 +107,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=30).map(b"".join), st.sampled_from([b"", b"model=fixed"]))
-@settings(max_examples=500)
+@settings(PATIENT, max_examples=500)
 def test_any_shuffled_form(body: bytes, query: bytes) -> None:
     submit(body, query, content_type="multipart/form-data; boundary=frontier")
 
@@ -155,13 +162,14 @@ def as_json(value: Any) -> bytes:
 
 
 @given(documents())
-@settings(max_examples=500)
+@settings(PATIENT, max_examples=500)
 def test_any_document(body: dict[str, Any]) -> None:
     submit(as_json(body), content_type="application/json")
     submit(msgpack.packb(body), content_type="application/msgpack")
 
 
 @given(documents(), st.binary(max_size=40), st.integers(-40, 40), st.integers(-3, 40) | texts)
+@settings(PATIENT)
 def test_any_binary_request(body: dict[str, Any], data: bytes, slip: int, size: Any) -> None:
     for item in body["inputs"] if isinstance(body["inputs"], list) else []:
         if isinstance(item, dict):
@@ -186,15 +194,35 @@ def mutated(make: Callable[[], bytes]) -> st.SearchStrategy[bytes]:
     return st.builds(apply, edits, st.integers(0, len(good)))
 
 
+@given(
+    st.lists(documents().map(as_json) | st.binary(max_size=20), max_size=5).map(b"\n".join)
+    | st.lists(documents(), max_size=4).map(as_json)
+    | st.lists(documents(), max_size=4).map(msgpack.packb),
+    st.sampled_from(["application/json", "application/x-ndjson", "application/msgpack"]),
+)
+@settings(PATIENT)
+def test_any_batch(body: bytes, media: str) -> None:
+    try:
+        drafts = drafts_of(body, media, {})
+    except Problem as problem:
+        judged(problem)
+        return
+    for draft in drafts:
+        if isinstance(draft, Problem):
+            judged(draft)
+
+
 GOOD = document("fixed", "FP32", [2, 3], [[1, 2.5, -3], [4e3, 0.5, 6]], metadata={"a": [":", {}]})
 
 
 @given(mutated(lambda: orjson.dumps(GOOD)))
+@settings(PATIENT)
 def test_damaged_json(body: bytes) -> None:
     submit(body, content_type="application/json")
 
 
 @given(mutated(lambda: bytes(msgpack.packb(GOOD))))
+@settings(PATIENT)
 def test_damaged_msgpack(body: bytes) -> None:
     submit(body, content_type="application/msgpack")
 
@@ -209,6 +237,6 @@ def test_damaged_msgpack(body: bytes) -> None:
         )
     )
 )
-@settings(max_examples=300)
+@settings(PATIENT, max_examples=300)
 def test_damaged_npy(body: bytes) -> None:
     submit(body, b"model=fixed", content_type="application/x-npy")
