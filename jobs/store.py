@@ -3,18 +3,61 @@
 It owns what is stored and in which order; it must not decide policy (what to retry, when to give up) or know HTTP.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final
 
 from jobs import codec, keys
 from jobs.connection import Call, Connection, StoreError, StoreFull, StoreUnavailable
 from jobs.errors import ErrorCode, JobError
+from jobs.events import (
+    Canceled,
+    Claim,
+    Claimed,
+    Deleted,
+    Fail,
+    Inspection,
+    Lease,
+    Reaped,
+    Release,
+    Retry,
+    Settled,
+    Settlement,
+    Submission,
+    SubmitReply,
+    Submitted,
+    Succeed,
+    Swept,
+    new_job_id,
+)
 from jobs.record import Job, JobRequest, Outcome
 from jobs.settings import StoreSettings
 from jobs.tensors import Buffer
+
+__all__ = [
+    "ALONE_FROM",
+    "MAX_REDELIVERIES",
+    "Canceled",
+    "Claim",
+    "Claimed",
+    "Deleted",
+    "Fail",
+    "Inspection",
+    "JobStore",
+    "Lease",
+    "Reaped",
+    "Release",
+    "Retry",
+    "Settled",
+    "Settlement",
+    "Submission",
+    "SubmitReply",
+    "Submitted",
+    "Succeed",
+    "Swept",
+    "new_job_id",
+]
+"""The store, and the words that are spoken with it."""
 
 MAX_REDELIVERIES: Final = 3
 """How often a job is run again after its worker died; then it fails with `worker_lost`."""
@@ -29,159 +72,6 @@ _FSYNC_SHARE: Final = 0.8
 """Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
-
-
-def new_job_id() -> str:
-    """A fresh id: 128 random bits as 32 lower-case hex digits."""
-    return secrets.token_hex(16)
-
-
-class Lease(NamedTuple):
-    """The right to settle one attempt of one job; the attempt number is the fencing token."""
-
-    job_id: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A job to store. `payload` is the concatenation of the request's parts."""
-
-    id: str
-    tenant: str
-    request: JobRequest
-    payload: Buffer
-    idempotency_key: str = ""
-    fingerprint: str = ""
-
-
-class Submitted(StrEnum):
-    """What became of a submission."""
-
-    OK = "OK"
-    REPLAYED = "REPLAYED"
-    CONFLICT = "CONFLICT"
-    FULL = "FULL"
-
-
-class SubmitReply(NamedTuple):
-    """`job_id` is the stored job's: the first one's where an idempotency key was seen before."""
-
-    word: Submitted
-    job_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A job in hand for one attempt."""
-
-    lease: Lease
-    request: JobRequest
-    failures: int
-    redeliveries: int
-    created_ms: int
-    due_ms: int
-
-
-class Claim(NamedTuple):
-    """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none.
-
-    `dropped` queue entries belonged to no sound job; `left` ones wait for a process that reads their newer version.
-    """
-
-    jobs: list[Claimed]
-    now_ms: int
-    next_due_ms: int
-    dropped: int = 0
-    left: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Succeed:
-    """End as succeeded. `output` is the result payload, None where the outcome holds it inline."""
-
-    lease: Lease
-    outcome: Outcome
-    output: Buffer | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """End as failed."""
-
-    lease: Lease
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Back to the queue, one failure counted."""
-
-    lease: Lease
-    outcome: Outcome
-    delay_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Back to the queue, nothing counted."""
-
-    lease: Lease
-    delay_ms: int = 0
-
-
-Settlement = Succeed | Fail | Retry | Release
-
-
-class Settled(StrEnum):
-    """What became of a settlement."""
-
-    OK = "OK"
-    ALREADY = "ALREADY"
-    LEASE_LOST = "LEASE_LOST"
-
-
-class Canceled(StrEnum):
-    """What a cancel found."""
-
-    CANCELED = "CANCELED"
-    STOPPING = "STOPPING"
-    DONE = "DONE"
-    NOT_FOUND = "NOT_FOUND"
-
-
-class Deleted(StrEnum):
-    """What a delete found."""
-
-    OK = "OK"
-    NOT_DONE = "NOT_DONE"
-    NOT_FOUND = "NOT_FOUND"
-
-
-class Inspection(NamedTuple):
-    """A job and its place in the queue at `now_ms`.
-
-    `rank` jobs of its model stand before it (-1: it is not ready), `depth` jobs of its model are queued.
-    """
-
-    job: Job
-    rank: int
-    depth: int
-    now_ms: int
-
-
-class Reaped(NamedTuple):
-    """Ids that are queued again after their worker died, and those that failed since it died too often."""
-
-    requeued: list[str]
-    failed: list[str]
-
-
-class Swept(NamedTuple):
-    """Ids that the sweeper ended."""
-
-    expired: list[str]
-    lost: list[str]
 
 
 class JobStore:
