@@ -18,7 +18,7 @@ from jobs.spec import OutputKind
 from jobs.store import Inspection
 from jobs.tensors import Tensor, tensor_of_bytes
 
-_PIECE_ELEMENTS: Final = 32_768
+PIECE_ELEMENTS: Final = 32_768
 """Elements that are made JSON at once: about a millisecond in which the process does nothing else."""
 
 
@@ -51,7 +51,7 @@ async def inline_output(services: Services, found: Inspection) -> tuple[bytes | 
     job, limit = found.job, services.settings.inline_output_bytes
     if not render.has_result(job, found.now_ms) or job.outcome is None:
         return None, False
-    if sum(map(_least_json_bytes, job.outcome.outputs)) > limit:
+    if sum(map(least_json_bytes, job.outcome.outputs)) > limit:
         return None, True
     payload = await services.store.output(job)
     if payload is None:
@@ -60,7 +60,7 @@ async def inline_output(services: Services, found: Inspection) -> tuple[bytes | 
     return (document, False) if len(document) <= limit else (None, True)
 
 
-def _least_json_bytes(part: OutputPart) -> int:
+def least_json_bytes(part: OutputPart) -> int:
     """A size that its JSON has at least: two characters an element, or a text's own bytes, quotes and comma."""
     count = math.prod(part.shape)
     return part.nbytes - count if part.datatype is Datatype.BYTES else 2 * count
@@ -79,7 +79,7 @@ def _shown(output: Output) -> Any:
     return shown
 
 
-def json_pieces(outputs: Sequence[Output]) -> Iterator[bytes]:
+def json_pieces(outputs: Sequence[Output], piece_elements: int = PIECE_ELEMENTS) -> Iterator[bytes]:
     """The same document as bytes, in pieces that are each made quickly."""
     separator = b"{"
     for output in outputs:
@@ -88,31 +88,32 @@ def json_pieces(outputs: Sequence[Output]) -> Iterator[bytes]:
         if output.kind is OutputKind.CLASSIFICATION:
             yield dumps(_shown(output))
         else:
-            yield from _tensor_pieces(output.tensor)
+            yield from _tensor_pieces(output.tensor, piece_elements)
     yield b"{}" if not outputs else b"}"
 
 
-def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
+def _tensor_pieces(tensor: Tensor, piece_elements: int) -> Iterator[bytes]:
     head = dumps({"datatype": tensor.datatype.value, "shape": tensor.shape})
     yield head[:-1] + b',"data":['
     separator = b""
-    for piece in _slices(tensor):
+    for piece in _slices(tensor, piece_elements):
         yield separator + dumps(tensor_to_json(piece)["data"])[1:-1]
         separator = b","
     yield b"]}"
 
 
-def _slices(tensor: Tensor) -> Iterator[Tensor]:
+def _slices(tensor: Tensor, elements: int) -> Iterator[Tensor]:
+    """The tensor's elements in row-major order, so many at a time, without its shape."""
     if tensor.datatype is Datatype.BYTES:
-        elements = tensor.array().reshape(-1)
-        for start in range(0, len(elements), _PIECE_ELEMENTS):
-            piece = elements[start : start + _PIECE_ELEMENTS].tolist()
+        texts = tensor.array().reshape(-1)
+        for start in range(0, len(texts), elements):
+            piece = texts[start : start + elements].tolist()
             yield tensor_of_bytes(tensor.name, (len(piece),), piece)
         return
     itemsize = tensor.datatype.itemsize or 1
     view = memoryview(tensor.data)
-    for start in range(0, len(view), _PIECE_ELEMENTS * itemsize):
-        data = view[start : start + _PIECE_ELEMENTS * itemsize]
+    for start in range(0, len(view), elements * itemsize):
+        data = view[start : start + elements * itemsize]
         yield Tensor(tensor.name, tensor.datatype, (len(data) // itemsize,), data)
 
 

@@ -24,6 +24,7 @@ _ALONE_BYTES: Final = 1024 * 1024
 _DURABLE_BLOCKS: Final = 16
 """How many blocks may wait for the disk at once."""
 _RESTART_SECONDS: Final = 1.0
+_CANCEL_AGAIN_SECONDS: Final = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +75,7 @@ class Services:
             yield
         finally:
             self.waiters.quiet()
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
+            await asyncio.gather(*map(_stop, loops))
             await self._submissions.close()
             await self._looks.close()
             await self.store.close()
@@ -94,3 +93,10 @@ async def _keep_running(run: Callable[[], Awaitable[None]]) -> None:
         except Exception:  # see above: it is logged, and the loop starts anew
             log.exception("a loop of the api failed and starts again")
         await asyncio.sleep(_RESTART_SECONDS)
+
+
+async def _stop(task: "asyncio.Task[None]") -> None:
+    """Cancel until it has ended: `asyncio.wait_for` of Python 3.11, which redis-py uses, can swallow a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait((task,), timeout=_CANCEL_AGAIN_SECONDS)

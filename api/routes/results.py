@@ -1,5 +1,6 @@
 """The result alone, in the form that the client accepts."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -47,7 +48,7 @@ async def read_result(request: Request) -> Response:
         raise _no_result(job)
     if not render.has_result(job, found.now_ms):
         raise _expired()
-    etag = f'"{job.attempt}.{EXTENSIONS[media_type]}"'
+    etag = _etag(job, media_type, name)
     if is_unchanged(request, etag):
         return not_modified(etag)
     payload = await shared.store.output(job)
@@ -59,6 +60,12 @@ async def read_result(request: Request) -> Response:
     response.headers["Vary"] = "Accept"
     response.headers["Content-Disposition"] = f'attachment; filename="{job.id}.{EXTENSIONS[media_type]}"'
     return response
+
+
+def _etag(job: Job, media_type: str, name: str | None) -> str:
+    """Strong: what one attempt made never changes, so its number, the form and the choice say it all."""
+    chosen = "" if name is None else f".{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f'"{job.attempt}.{EXTENSIONS[media_type]}{chosen}"'
 
 
 def _wanted(outputs: Sequence[Output], name: str | None) -> Sequence[Output]:
