@@ -3,9 +3,19 @@
 -- clear_finished(): drop queue entries and payloads of all that were finished, note when they are to be forgotten, and
 -- publish them; called once, at the end of a script that finishes.
 
-local FINISH_FIELDS = {'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant'}
+local FINISH_FIELDS = {'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'webhook'}
 local DAY_MS = 86400000
 local finished, inputs, entries, forget = {}, {}, {}, {}
+
+-- Leave the message about the end, and keep the result until the job's messages are delivered or given up.
+local function hold(id, job, state, now)
+  local held_ms = announce(id, job[6] or '', job[7], state, now)
+  if held_ms > 0 then
+    redis.call('HSET', job_key(id), 'webhook_holds', '1')
+    if job[3] then keep_at_least(output_key(id, job[3]), held_ms) end
+  end
+  return held_ms
+end
 
 local function finish(id, job, state, now, outcome)
   local lifetime = (tonumber(job[4]) or DAY_MS) + (tonumber(job[5]) or DAY_MS)
@@ -14,6 +24,7 @@ local function finish(id, job, state, now, outcome)
   else
     redis.call('HSET', job_key(id), 'state', state, 'finished_ms', text(now), 'outcome', outcome)
   end
+  if job[7] then lifetime = math.max(lifetime, hold(id, job, state, now)) end
   redis.call('PEXPIRE', job_key(id), text(lifetime))
   local model = job[2] or ''
   local queues = job[1] == 'in_progress' and {leased_key(model)} or {ready_key(model), scheduled_key(model)}

@@ -20,6 +20,11 @@ local function record(id, ...)
   return fields.err and {} or fields
 end
 
+-- What lives shorter lives so long from now on.
+local function keep_at_least(key, lifetime_ms)
+  if redis.call('PTTL', key) < lifetime_ms then redis.call('PEXPIRE', key, text(lifetime_ms)) end
+end
+
 -- At its memory limit Redis still runs a script whose first write frees memory. What moves or ends a job begins with
 -- this, so that running jobs finish and make room.
 local function even_when_full()

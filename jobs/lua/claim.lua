@@ -5,7 +5,7 @@
 --   {id, attempt, failures, redeliveries, created, due, request}...}.
 -- A job that was lost with its worker twice may be what kills workers: it is given out alone, to an idle lane only.
 -- Entries without a sound queued record are dropped; late ones expire. Where work is left, the bell rings again.
--- uses: prelude finish promote
+-- uses: prelude announce finish promote
 
 local now, model, limit, lease_ms = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local version, alone_from, is_idle = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
@@ -18,16 +18,17 @@ local function lease(id, job)
     'worker', ARGV[5])
   ids[#ids + 1], taken[#taken + 1] = id, id
   leases[#leases + 1], leases[#leases + 2] = text(now + lease_ms), id
-  claimed[#claimed + 1] = {id, attempt, tonumber(job[9]), tonumber(job[10]), job[11], job[12], job[13]}
+  claimed[#claimed + 1] = {id, attempt, tonumber(job[10]), tonumber(job[11]), job[12], job[13], job[14]}
+  if job[7] and attempt == 1 then announce(id, job[6] or '', job[7], 'started', now) end
 end
 
 local function look_at(id)
-  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'v', 'queue_deadline_ms',
-    'failures', 'redeliveries', 'created_ms', 'due_ms', 'request')
-  local deadline, redeliveries = tonumber(job[8]), tonumber(job[10])
-  if job[1] == 'queued' and (tonumber(job[7]) or 0) > version then
+  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'webhook', 'v',
+    'queue_deadline_ms', 'failures', 'redeliveries', 'created_ms', 'due_ms', 'request')
+  local deadline, redeliveries = tonumber(job[9]), tonumber(job[11])
+  if job[1] == 'queued' and (tonumber(job[8]) or 0) > version then
     left = left + 1
-  elseif job[1] ~= 'queued' or not (tonumber(job[3]) and deadline and tonumber(job[9]) and redeliveries) then
+  elseif job[1] ~= 'queued' or not (tonumber(job[3]) and deadline and tonumber(job[10]) and redeliveries) then
     taken[#taken + 1] = id
   elseif deadline <= now then
     finish(id, job, 'expired', now, '')

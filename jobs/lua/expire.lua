@@ -1,7 +1,7 @@
 -- The sweeper: end queued jobs that waited past their deadline, and running ones that nobody holds a lease for.
 -- KEYS none.  ARGV now override, limit, look-again ms, outcome for lost jobs; ids to look at ('' = those that are due)
 -- Replies {{expired ids}, {lost ids}}. Entries without a record are dropped.
--- uses: prelude finish
+-- uses: prelude announce finish
 
 local now, again, outcome, ids = now_ms(ARGV[1]), tonumber(ARGV[3]), ARGV[4], {}
 local is_sweep, expired, lost = ARGV[5] == '', {}, {}
@@ -12,8 +12,9 @@ else
 end
 even_when_full()
 for _, id in ipairs(ids) do
-  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'queue_deadline_ms')
-  local deadline = tonumber(job[7])
+  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'webhook',
+    'queue_deadline_ms')
+  local deadline = tonumber(job[8])
   local is_running = job[1] == 'in_progress'
   local is_held = is_running and job[2] and redis.call('ZSCORE', leased_key(job[2]), id)
   if job[1] == 'queued' and deadline and deadline <= now then

@@ -2,7 +2,7 @@
 -- KEYS none.  ARGV now override, id, tenant
 -- Replies {} when there is no such job of this tenant, else {{field, value...}, rank, depth, now}: rank = jobs of the
 --   model before it, -1 where it is not ready; depth = jobs of the model that are queued.
--- uses: prelude finish
+-- uses: prelude announce finish
 
 local function read(id)
   local flat, job = redis.call('HGETALL', job_key(id)), {}
@@ -15,7 +15,7 @@ local flat, job = read(id)
 if job.tenant ~= ARGV[3] then return {} end
 if job.state == 'queued' and (tonumber(job.queue_deadline_ms) or now + 1) <= now then
   even_when_full()
-  finish(id, {job.state, job.model, job.attempt, job.keep_ms, job.record_ms, job.tenant}, 'expired', now, '')
+  finish(id, record(id, unpack(FINISH_FIELDS)), 'expired', now, '')
   clear_finished()
   flat, job = read(id)
 end

@@ -1,17 +1,18 @@
 -- Take back the jobs of one model whose lease ran out: their worker died or was cut off.
 -- KEYS none.  ARGV now override, model, limit, most redeliveries, outcome for those that used them up
 -- Replies {{requeued ids}, {failed ids}}. Entries that belong to no running job are dropped.
--- uses: prelude finish requeue
+-- uses: prelude announce finish requeue
 
 local now, model, most, outcome = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5]
 local leased, requeued, failed = leased_key(model), {}, {}
 even_when_full()
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leased, '-inf', text(now), 'LIMIT', 0, ARGV[3])) do
-  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'redeliveries', 'score')
+  local job = record(id, 'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'webhook',
+    'redeliveries', 'score')
   if job[1] ~= 'in_progress' then
     redis.call('ZREM', leased, id)
-  elseif (tonumber(job[7]) or most) < most and tonumber(job[8]) then
-    requeue(id, model, now, 0, job[8])
+  elseif (tonumber(job[8]) or most) < most and tonumber(job[9]) then
+    requeue(id, model, now, 0, job[9])
     redis.call('HINCRBY', job_key(id), 'redeliveries', 1)
     requeued[#requeued + 1] = id
   else

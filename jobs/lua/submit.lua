@@ -2,7 +2,7 @@
 -- KEYS none: Redis Cluster is refused, so keys are derived from the id.
 -- ARGV now override, id, tenant, model, record version, request, head start ms, run-at ms (0 = now), queue ttl ms,
 --   result ttl ms (keep), record ttl ms, payload lifetime ms, most queued jobs, idempotency key ('' = none),
---   fingerprint
+--   fingerprint, events that a webhook wants ('' = no webhook), its host
 -- Replies {word, id}: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key, other
 --   body); FULL (the model's queue is); NO_PAYLOAD (it expired or was never written). All but OK leave nothing behind.
 -- uses: prelude
@@ -36,6 +36,7 @@ local score, deadline = text(due - tonumber(ARGV[7])), text(due + tonumber(ARGV[
 redis.call('HSET', job_key(id), 'v', ARGV[5], 'state', 'queued', 'tenant', tenant, 'model', model, 'request', ARGV[6],
   'attempt', '0', 'failures', '0', 'redeliveries', '0', 'score', score, 'created_ms', text(now),
   'due_ms', text(due), 'queue_deadline_ms', deadline, 'keep_ms', ARGV[10], 'record_ms', ARGV[11])
+if ARGV[16] ~= '' then redis.call('HSET', job_key(id), 'webhook', ARGV[16], 'webhook_host', ARGV[17]) end
 redis.call('PEXPIRE', job_key(id), text(lifetime))
 redis.call('ZADD', OPEN, deadline, id)
 redis.call('ZADD', index_key(tenant), text(now), id)

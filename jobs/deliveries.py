@@ -1,0 +1,229 @@
+"""Deliveries in Redis: one message about one job each, what was tried, and when it is tried again.
+
+It owns how they are handed out, recorded and asked for again. It must not send anything or decide when to give up; that
+a message exists at all is the doing of the scripts that change a job.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+from jobs import codec, keys, outbox
+from jobs.connection import Call, Connection
+from jobs.record import Job
+from jobs.webhook import DeliveryStatus, WebhookEvent
+
+MOST_KEPT_ATTEMPTS: Final = 100
+_BLOCK: Final = 200
+MOST_AT_ONCE: Final = 1_000
+"""Deliveries that one step of a range replay looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One send: when (Unix ms), how long it took, the HTTP status (0: none came) and why it failed ('': it did not)."""
+
+    at_ms: int
+    duration_ms: int
+    status: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message and how far it is.
+
+    `attempts` counts all sends, `tried` those since `since_ms`, when the message was made or last asked for again.
+    """
+
+    id: str
+    job_id: str
+    tenant: str
+    event: WebhookEvent
+    status: DeliveryStatus
+    attempts: int
+    tried: int
+    created_ms: int
+    since_ms: int
+    next_ms: int
+    log: tuple[Attempt, ...] = ()
+
+    @classmethod
+    def from_hash(
+        cls, delivery: str, job_id: str, fields: Mapping[bytes, bytes], log: Sequence[bytes] = ()
+    ) -> "Delivery":
+        """From its Redis hash and what was recorded of its attempts; raises CodecError where that is damaged."""
+        with codec.reading("delivery"):
+            return cls(
+                id=delivery,
+                job_id=job_id,
+                tenant=fields[b"tenant"].decode(),
+                event=WebhookEvent(f"job.{delivery.rpartition('_')[2]}"),
+                status=DeliveryStatus(fields[b"status"].decode()),
+                log=tuple(Attempt(**codec.decode(item)) for item in log),
+                **{name: int(fields[name.encode()]) for name in _NUMBERS},
+            )
+
+
+_NUMBERS: Final = ("attempts", "tried", "created_ms", "since_ms", "next_ms")
+
+
+class Taken(NamedTuple):
+    """A delivery in hand until `until_ms`, for a host that has room."""
+
+    id: str
+    host: str
+    until_ms: int
+
+
+class Hand(NamedTuple):
+    """What a worker was given; `dropped` entries were no deliveries; `next_due_ms` 0: nothing waits."""
+
+    taken: list[Taken]
+    next_due_ms: int
+    dropped: int
+
+
+class Parcel(NamedTuple):
+    """What is needed to send: the delivery, the job that it tells of (None: gone for good), and the time."""
+
+    delivery: Delivery
+    job: Job | None
+    now_ms: int
+
+
+class Redelivered(StrEnum):
+    """What asking for a delivery again found."""
+
+    OK = "OK"
+    RUNNING = "RUNNING"
+    NOT_FOUND = "NOT_FOUND"
+
+
+class Replayed(NamedTuple):
+    """How many deliveries a range replay set going; `next_since_ms` is where the next one begins, None at the end."""
+
+    redelivered: int
+    next_since_ms: int | None
+
+
+class Deliveries:
+    """Deliveries in one Redis. Every method raises what `Connection.run` raises, and is bounded by its deadline."""
+
+    def __init__(self, connection: Connection, clock_ms: Callable[[], int] = lambda: 0) -> None:
+        """`clock_ms` overrides Redis' clock in tests; 0 means that Redis' own is used."""
+        self._connection = connection
+        self._clock_ms = clock_ms
+
+    async def take(
+        self,
+        limit: int,
+        *,
+        lease_ms: int,
+        room: int,
+        longest_pause_ms: int,
+        restrictions: Sequence[tuple[str, int, int, int]] = (),
+    ) -> Hand:
+        """Lease up to `limit` due deliveries. A host gets `room`, or what its restriction says: name, room, pause in ms
+        of what it has no room for, and how much longer each further one waits."""
+        listed = (part for restriction in restrictions for part in restriction)
+        arguments = (self._clock_ms(), limit, lease_ms, room, longest_pause_ms, *listed)
+        (reply,) = await self._connection.run(Call(*arguments, script="take"))
+        dropped, next_due_ms, *taken = reply
+        return Hand(
+            [Taken(delivery.decode(), host.decode(), int(until)) for delivery, host, until in taken],
+            int(float(next_due_ms)),
+            dropped,
+        )
+
+    async def load(self, delivery: str) -> Parcel | None:
+        """A delivery with its job, None where it is gone; raises CodecError where a record can't be read."""
+        job_id = outbox.job_of(delivery)
+        if job_id is None:
+            return None
+        fields, record, remains, (seconds, microseconds) = await self._connection.run(
+            Call("HGETALL", keys.delivery_key(delivery)),
+            Call("HGETALL", keys.job_key(job_id)),
+            Call("HGETALL", keys.gone_key(job_id)),
+            Call("TIME"),
+        )
+        if not fields:
+            return None
+        now_ms = self._clock_ms() or int(seconds) * 1000 + int(microseconds) // 1000
+        known = record or remains
+        job = Job.from_hash(job_id, known) if known else None
+        return Parcel(Delivery.from_hash(delivery, job_id, fields), job, now_ms)
+
+    async def attempt(self, delivery: Delivery, attempt: Attempt, status: DeliveryStatus, next_ms: int = 0) -> bool:
+        """Record an attempt, and with it that the delivery is tried again at `next_ms` or has come to an end.
+
+        False where the delivery is gone or had ended before: another worker may have been faster.
+        """
+        call = Call(
+            self._clock_ms(),
+            delivery.id,
+            delivery.job_id,
+            delivery.event.word,
+            codec.encode(asdict(attempt)),
+            status.value,
+            next_ms,
+            MOST_KEPT_ATTEMPTS,
+            script="attempt",
+        )
+        (word,) = await self._connection.run(call)
+        return bool(word == b"OK")
+
+    async def of_job(self, job_id: str) -> list[Delivery]:
+        """All deliveries of a job with their logs, oldest first; whose job it is must be known before."""
+        names = {event: outbox.delivery_id(job_id, event) for event in WebhookEvent}
+        calls = [
+            call
+            for name in names.values()
+            for call in (Call("HGETALL", keys.delivery_key(name)), Call("LRANGE", keys.attempts_key(name), 0, -1))
+        ]
+        replies: list[Any] = await self._connection.run(*calls)
+        found: list[Delivery] = []
+        for name, fields, log in zip(names.values(), replies[::2], replies[1::2], strict=True):
+            if fields:
+                found.append(Delivery.from_hash(name, job_id, fields, log))
+        return sorted(found, key=lambda delivery: delivery.created_ms)
+
+    async def redeliver(self, tenant: str, deliveries: Sequence[str]) -> list[Redelivered]:
+        """Have deliveries of this tenant sent again, at once and from the start of the schedule."""
+        words: list[Redelivered] = []
+        for at in range(0, len(deliveries), _BLOCK):
+            block = deliveries[at : at + _BLOCK]
+            parts = (part for delivery in block for part in _parts(delivery))
+            (replies,) = await self._connection.run(Call(self._clock_ms(), tenant, *parts, script="redeliver"))
+            words += [Redelivered(word.decode()) for word in replies]
+        return words
+
+    async def redeliver_since(self, tenant: str, since_ms: int, status: DeliveryStatus) -> Replayed:
+        """Have all deliveries in this status sent again whose message was made at `since_ms` or later.
+
+        Looks at `MOST_AT_ONCE` of those that are not delivered; what is left begins at the reply's `next_since_ms`.
+        """
+        undelivered = keys.undelivered_key(tenant)
+        (flat,) = await self._connection.run(
+            Call("ZRANGEBYSCORE", undelivered, since_ms, "+inf", "WITHSCORES", "LIMIT", 0, MOST_AT_ONCE)
+        )
+        ids = [raw.decode("ascii", "replace") for raw in flat[::2]]
+        statuses: list[bytes | None] = await self._connection.run(
+            *(Call("HGET", keys.delivery_key(delivery), "status") for delivery in ids)
+        )
+        stale = [delivery for delivery, found in zip(ids, statuses, strict=True) if found is None]
+        if stale:
+            await self._connection.run(Call("ZREM", undelivered, *stale))
+        wanted = [
+            delivery for delivery, found in zip(ids, statuses, strict=True) if found and found.decode() == status.value
+        ]
+        count = (await self.redeliver(tenant, wanted)).count(Redelivered.OK)
+        if len(ids) < MOST_AT_ONCE:
+            return Replayed(count, None)
+        newest_ms = int(float(flat[-1]))
+        return Replayed(count, max(newest_ms, since_ms + 1))
+
+
+def _parts(delivery: str) -> tuple[str, str, str]:
+    return delivery, outbox.job_of(delivery) or "", delivery.rpartition("_")[2]

@@ -1,0 +1,89 @@
+"""Jobs with webhooks on a test's store, and what becomes of their deliveries.
+
+Owns short verbs. Must not assert anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jobs import keys, outbox
+from jobs.deliveries import Attempt, Deliveries, Delivery, Hand, Taken
+from jobs.store import Fail, Succeed
+from jobs.webhook import DeliveryStatus, Webhook, WebhookEvent
+from tests.support.stores import Rig, a_result, an_error
+
+URL = "https://receiver.example/hook"
+HOST = "receiver.example"
+SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQt"
+LEASE_MS = 20_000
+DONE = Attempt(at_ms=1, duration_ms=2, status=200)
+REFUSED = Attempt(at_ms=1, duration_ms=2, status=500, fault="status")
+
+
+class Outbox:
+    """The deliveries of a rig."""
+
+    def __init__(self, rig: Rig, *, has_webhooks: bool = True) -> None:
+        self.rig = rig
+        self._has_webhooks = has_webhooks
+        self.deliveries = Deliveries(rig.connection, rig.clock)
+
+    async def submit(self, *events: WebhookEvent, url: str = URL, **options: Any) -> str:
+        """The id of a new job that wants these messages, or those about its end."""
+        webhook = Webhook(url, events) if events else Webhook(url)
+        return await self.rig.submit(webhook=webhook if self._has_webhooks else None, **options)
+
+    async def succeed(self, output: bytes | None = None, **options: Any) -> str:
+        """The id of a job that succeeded, inline or with an output of its own."""
+        job_id = await self.submit(**options)
+        outcome = a_result() if output is None else an_error()
+        await self.rig.store.settle([Succeed(await self.rig.lease(), outcome, output)])
+        return job_id
+
+    async def fail(self, **options: Any) -> str:
+        """The id of a job that failed."""
+        job_id = await self.submit(**options)
+        await self.rig.store.settle([Fail(await self.rig.lease(), an_error())])
+        return job_id
+
+    async def hand(
+        self, limit: int = 100, *, room: int = 8, restrictions: Sequence[tuple[str, int, int, int]] = ()
+    ) -> Hand:
+        """What a worker would be given now."""
+        return await self.deliveries.take(
+            limit, lease_ms=LEASE_MS, room=room, longest_pause_ms=30_000, restrictions=restrictions
+        )
+
+    async def taken(self) -> list[str]:
+        """The ids of it."""
+        return [taken.id for taken in (await self.hand()).taken]
+
+    async def only(self) -> Taken:
+        """The one delivery that is due."""
+        (taken,) = (await self.hand()).taken
+        return taken
+
+    async def delivery(self, delivery: str) -> Delivery:
+        """A delivery that must be there."""
+        parcel = await self.deliveries.load(delivery)
+        if parcel is None:
+            raise LookupError(delivery)
+        return parcel.delivery
+
+    async def settle(self, delivery: str, status: DeliveryStatus, attempt: Attempt = DONE, next_ms: int = 0) -> bool:
+        """Record an attempt as the worker does; arq forgets what has ended."""
+        settled = await self.deliveries.attempt(await self.delivery(delivery), attempt, status, next_ms)
+        await self.rig.redis.delete(f"arq:in-progress:{delivery}")
+        if status is DeliveryStatus.PENDING:
+            await self.rig.redis.zadd(keys.DELIVERIES_QUEUE, {delivery: next_ms})
+        else:
+            await self.rig.redis.zrem(keys.DELIVERIES_QUEUE, delivery)
+            await self.rig.redis.delete(f"arq:job:{delivery}")
+        return settled
+
+
+def message(job_id: str, event: WebhookEvent) -> str:
+    """The id of a message."""
+    return outbox.delivery_id(job_id, event)

@@ -1,0 +1,1 @@
+"""Webhooks, from the step that ends a job to the receiver."""
