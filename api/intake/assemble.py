@@ -5,6 +5,7 @@ It owns the order of the checks and of the payload's parts; it is pure, and it m
 
 import hashlib
 from dataclasses import asdict, replace
+from typing import Final
 
 from api.intake.draft import Draft, DraftTensor, DraftUpload
 from api.intake.limits import IntakeLimits
@@ -16,6 +17,8 @@ from jobs.datatypes import Datatype
 from jobs.record import InputPart, InputSource, JobRequest
 from jobs.spec import ModelSpec
 from jobs.tensors import Buffer
+
+_DEFAULTS: Final = asdict(JobRequest(model="", inputs=(), outputs=()))
 
 
 def build(draft: Draft, model: ModelSpec, limits: IntakeLimits, now_ms: int) -> tuple[JobRequest, Buffer]:
@@ -56,7 +59,6 @@ def fingerprint_of(job: JobRequest, draft: Draft, payload: Buffer) -> str:
     newer version of the product nor a model's new outputs make a repeated request look like another one.
     """
     plain = asdict(job if draft.outputs else replace(job, outputs=()))
-    defaults = asdict(JobRequest(model="", inputs=(), outputs=()))
-    digest = hashlib.sha256(codec.encode({key: value for key, value in plain.items() if value != defaults[key]}))
+    digest = hashlib.sha256(codec.encode({key: value for key, value in plain.items() if value != _DEFAULTS[key]}))
     digest.update(payload)
     return digest.hexdigest()
