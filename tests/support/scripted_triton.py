@@ -49,7 +49,7 @@ _KEPT_INPUT_BYTES: Final = 65536
 """Inputs of larger requests are forgotten once answered, so that a test may send thousands of them."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class SeenCall:
     """One inference request as it arrived; `batch_size` is 1 for a model without a batch dimension."""
 
@@ -300,7 +300,9 @@ class ScriptedTriton:
     async def _ended(self, seen: SeenCall) -> None:
         self.in_flight -= 1
         if sum(map(len, seen.request.raw_input_contents)) > _KEPT_INPUT_BYTES:
+            # Only a copy frees them: a message's memory is its arena's, which never shrinks.
             del seen.request.raw_input_contents[:]
+            seen.request = pb.ModelInferRequest.FromString(seen.request.SerializeToString())
         await asyncio.shield(self._notify())
 
     async def _script(self, name: str, context: Any) -> _Script:

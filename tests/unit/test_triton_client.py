@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,11 @@ async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0)
+
+
+def resident_bytes() -> int:
+    """How much memory this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def ended(tasks: list[asyncio.Task[Any]]) -> list[Any]:
@@ -160,6 +167,27 @@ async def test_a_call_that_is_left_in_any_way_is_canceled(
     gc.collect()
     await scripted.until(lambda: scripted.cancellations == 1, timeout_seconds=1.0)
     assert client.in_flight == 0
+
+
+async def test_calls_that_end_early_leave_no_memory_behind(scripted: ScriptedTriton, client: TritonClient) -> None:
+    """B053: a third of the calls times out, a third is canceled in the engine; both with 256 KiB each way."""
+    big = call(width=MIB // 16)
+    scripted.always("echo", "hang")
+
+    async def run(rounds: int) -> int:
+        for _ in range(rounds):
+            scripted.say("echo", "ok")
+            await client.infer(big, SECONDS)
+            (canceled,) = await in_flight(scripted, lambda: client.infer(big, SECONDS))
+            canceled.cancel()
+            with pytest.raises(EngineTimeout):
+                await client.infer(big, 0.005)
+            await ended([canceled])
+            await scripted.until(lambda: scripted.in_flight == 0)
+        return resident_bytes()
+
+    before = await run(20)
+    assert await run(200) - before < 25 * MIB  # 100 MiB where either kind kept its request
 
 
 async def test_a_timeout_ends_the_call_on_both_sides(scripted: ScriptedTriton, client: TritonClient) -> None:

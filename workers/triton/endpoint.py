@@ -4,9 +4,8 @@ It must not know what the calls mean, nor that there are other addresses.
 """
 
 import asyncio
-import math
+import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import grpc
@@ -22,8 +21,8 @@ _SERVICE: Final = "/inference.GRPCInferenceService"
 _REST_SECONDS: Final = 1.0
 """How long an address that answered "unavailable" is tried last."""
 
-_FAREWELL_SECONDS: Final = 0.05
-"""gRPC's own threads end cancelled calls a moment later, and complain if the event loop is gone by then."""
+_FAREWELL_SECONDS: Final = 1.0
+"""How long `close` waits at most for the last operations to end."""
 
 _READY: Final = grpc.ChannelConnectivity.READY
 _BROKEN: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
@@ -40,7 +39,8 @@ class Endpoint:
         self.in_flight = 0
         self.last_used = 0
         self._resting_until = 0.0
-        self._last_cancel_at = -math.inf
+        self._loop = asyncio.get_running_loop()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._watch: asyncio.Task[None] | None = None
         self._channel = open_channel(address, options)
@@ -52,9 +52,9 @@ class Endpoint:
 
     def is_doubtful(self) -> bool:
         """The last attempt to connect failed, or the engine said a moment ago that it is unavailable."""
-        return self._channel.get_state() is _BROKEN or asyncio.get_running_loop().time() < self._resting_until
+        return self._channel.get_state() is _BROKEN or self._loop.time() < self._resting_until
 
-    @contextmanager
+    @contextlib.contextmanager
     def engaged(self) -> Iterator[None]:
         """Count a call as in flight, from the choice of this address to the call's end."""
         self.in_flight += 1
@@ -70,12 +70,11 @@ class Endpoint:
         A call is made only when this is true. So an engine that restarted while nobody called costs a reconnect and no
         failed call; and a call that fails although it was made may have run, so that nothing here repeats it.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_seconds
+        deadline = self._loop.time() + timeout_seconds
         while (state := self._channel.get_state(try_to_connect=True)) is not _READY:
             if state is _BROKEN and not is_last:
                 return False
-            if not await self._leaves(state, deadline - loop.time()) or self._is_closed:
+            if not await self._leaves(state, deadline - self._loop.time()) or self._is_closed:
                 return False
         return True
 
@@ -94,6 +93,10 @@ class Endpoint:
         """The response to a unary call. Raises the JobFailure that its status means; cancelled on every way out."""
         call = method(request, timeout=timeout_seconds)
         with self._over(call):
+            # Waiting for the status alone, not for `call`: a cancellation must not reach the task that gRPC runs the
+            # call in. A batch of operations whose task is cancelled is never freed, the whole request included
+            # (github.com/grpc/grpc/issues/43360).
+            await call.code()
             return await call
 
     async def ask_stream(self, method: Any, request: Any, timeout_seconds: float, take: Callable[[Any], None]) -> None:
@@ -110,7 +113,7 @@ class Endpoint:
             while (response := await call.read()) is not grpc.aio.EOF:
                 take(response)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _over(self, call: Any) -> Iterator[None]:
         """See a call to its end: translate its failure, and cancel it whatever happened."""
         try:
@@ -124,20 +127,34 @@ class Endpoint:
             # Nobody cancels this task: a channel that is being closed cancels its calls, which looks the same.
             raise EngineUnavailable("The connection to the engine was closed.") from exc
         finally:
-            if call.cancel():  # a call that is only dropped lives on in the engine
-                self._last_cancel_at = asyncio.get_running_loop().time()
+            if not call.done():
+                # A call that is only dropped lives on in the engine. The public cancel() would also cancel gRPC's task.
+                call._cancel("the caller left")
+                self._see_off(call)
+
+    def _see_off(self, call: Any) -> None:
+        """Keep hold of a cancelled call until gRPC has let go of it, so that `close` can wait for that."""
+        if isinstance(call, grpc.aio.UnaryUnaryCall) and not self._loop.is_closed():
+            task = self._loop.create_task(_end_of(call))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
 
     def _failure(self, exc: grpc.aio.AioRpcError) -> JobFailure:
         failure = failure_of(exc.code(), exc.details())
         if isinstance(failure, EngineUnavailable):
-            self._resting_until = asyncio.get_running_loop().time() + _REST_SECONDS
+            self._resting_until = self._loop.time() + _REST_SECONDS
         return failure
 
     async def close(self) -> None:
         """Close the channel; calls in flight fail as EngineUnavailable. Twice is legal."""
         self._is_closed = True
         await self._channel.close()
-        if self._watch is not None:
-            await asyncio.wait({self._watch}, timeout=1.0)
-        if asyncio.get_running_loop().time() < self._last_cancel_at + _REST_SECONDS:
-            await asyncio.sleep(_FAREWELL_SECONDS)
+        last = self._leaving | ({self._watch} if self._watch else set())
+        if last:
+            # gRPC's threads report the end of each operation to this loop; it must not be gone by then.
+            await asyncio.wait(last, timeout=_FAREWELL_SECONDS)
+
+
+async def _end_of(call: Any) -> None:
+    with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
+        await call
