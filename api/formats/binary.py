@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api.formats import FormatError
-from api.formats.json import dumps
+from jobs.outputs import dumps
 from jobs.tensors import Tensor
 
 

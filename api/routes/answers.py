@@ -7,9 +7,9 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import render
-from api.results import inline_output
 from api.services import Services
+from jobs import view
+from jobs.outputs import inline_output
 from jobs.store import Inspection
 
 
@@ -23,9 +23,9 @@ async def job_response(
 ) -> Response:
     """The job object with its ETag; while it is not done, with the pause that a polling client should make."""
     job = found.job
-    output, is_omitted = await inline_output(services, found)
-    shown = render.job_object(found, services.catalog.lanes(job.request.model), output, is_omitted=is_omitted)
-    every = {"ETag": render.etag(job), **({} if job.state.is_terminal else {"Retry-After": "1"}), **(headers or {})}
+    output, is_omitted = await inline_output(services.store, found, services.settings.inline_output_bytes)
+    shown = view.job_object(found, services.catalog.lanes(job.request.model), output, is_omitted=is_omitted)
+    every = {"ETag": view.etag(job), **({} if job.state.is_terminal else {"Retry-After": "1"}), **(headers or {})}
     return json_response(shown, status, every)
 
 

@@ -5,11 +5,12 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import query, render
+from api import query
 from api.longpoll import follow
 from api.problems import Problem, ProblemCode
 from api.routes.access import job_reference, services, tenant, unknown_job
 from api.routes.answers import is_unchanged, job_response, json_response, not_modified
+from jobs import view
 from jobs.listing import CursorError, list_jobs
 from jobs.record import Job
 from jobs.state import State
@@ -30,12 +31,12 @@ async def read_job(request: Request) -> Response:
         knows_a_state = "if-none-match" in request.headers
 
         def is_news(job: Job) -> bool:
-            return job.state.is_terminal or (knows_a_state and not is_unchanged(request, render.etag(job)))
+            return job.state.is_terminal or (knows_a_state and not is_unchanged(request, view.etag(job)))
 
         found = await follow(shared, request.receive, job_id, owner, seconds, is_news)
     if found is None:
         raise unknown_job()
-    etag = render.etag(found.job)
+    etag = view.etag(found.job)
     if is_unchanged(request, etag):
         return not_modified(etag)
     return await job_response(shared, found)
@@ -81,7 +82,7 @@ async def list_page(request: Request) -> Response:
         )
     except CursorError:
         raise query.invalid("cursor", "must be the next_cursor of a page") from None
-    body = {"jobs": [render.summary(job) for job in page.jobs], "next_cursor": page.next_cursor}
+    body = {"jobs": [view.summary(job) for job in page.jobs], "next_cursor": page.next_cursor}
     if page.next_cursor is None:
         return json_response(body)
     following = {"status": status, "model": model, "limit": limit, "cursor": page.next_cursor}

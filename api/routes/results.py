@@ -8,14 +8,14 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api import query, render, results
+from api import query, results
 from api.formats import FormatError, npy
-from api.formats.json import dumps
 from api.negotiation import choose
 from api.problems import Problem, ProblemCode
-from api.results import Output
 from api.routes.access import job_reference, services, unknown_job
 from api.routes.answers import is_unchanged, job_response, not_modified
+from jobs import view
+from jobs.outputs import Output, dumps, json_document, split
 from jobs.record import Job
 from jobs.state import State
 
@@ -46,7 +46,7 @@ async def read_result(request: Request) -> Response:
         return await job_response(shared, found, 202)
     if job.state is not State.SUCCEEDED:
         raise _no_result(job)
-    if not render.has_result(job, found.now_ms):
+    if not view.has_result(job, found.now_ms):
         raise _expired()
     etag = _etag(job, media_type, name)
     if is_unchanged(request, etag):
@@ -54,7 +54,7 @@ async def read_result(request: Request) -> Response:
     payload = await shared.store.output(job)
     if payload is None or job.outcome is None:
         raise _expired()
-    outputs = _wanted(results.split(job.outcome.outputs, payload), name)
+    outputs = _wanted(split(job.outcome.outputs, payload), name)
     response = _encoded(job, outputs, media_type)
     response.headers["ETag"] = etag
     response.headers["Vary"] = "Accept"
@@ -86,7 +86,7 @@ def _encoded(job: Job, outputs: Sequence[Output], media_type: str) -> Response:
     if media_type == npy.MEDIA_TYPE:
         return _npy(outputs)
     if sum(output.tensor.nbytes for output in outputs) <= _AT_ONCE_BYTES:
-        return Response(dumps(results.json_document(outputs)), media_type=JSON)
+        return Response(dumps(json_document(outputs)), media_type=JSON)
     return StreamingResponse(iterate_in_threadpool(results.json_pieces(outputs)), media_type=JSON)
 
 
@@ -106,13 +106,13 @@ def _names(outputs: Sequence[Output]) -> str:
 
 
 def _no_result(job: Job) -> Problem:
-    error = render.job_error(job)
+    error = view.job_error(job)
     assert error is not None, "a job that ended otherwise than by success says why"
     return Problem(
         ProblemCode.NO_RESULT,
         f"The job ended as {job.state}: {error.detail}",
         job_status=job.state.value,
-        error=render.error_object(error),
+        error=view.error_object(error),
     )
 
 

@@ -13,12 +13,11 @@ import orjson
 import pytest
 from hypothesis import given, settings
 
-from api import results
-from api.formats.json import dumps
-from api.results import Output, json_document, json_pieces, split
+from api.results import json_pieces
 from jobs import keys
 from jobs.datatypes import Datatype
 from jobs.errors import ErrorCode
+from jobs.outputs import Output, dumps, json_document, least_json_bytes, split
 from jobs.record import OutputPart
 from jobs.spec import OutputKind
 from jobs.tensors import Tensor, tensor_of_bytes
@@ -235,7 +234,7 @@ def test_pieces_join_to_the_document(tensors: list[Tensor], piece_elements: int)
 def test_the_least_size_that_is_assumed_is_never_above_the_real_one(tensor: Tensor) -> None:
     part = OutputPart("y", tensor.datatype, tensor.shape, tensor.nbytes)
     document = dumps(json_document([Output(tensor, OutputKind.TENSOR)]))
-    assert results.least_json_bytes(part) <= len(document)
+    assert least_json_bytes(part) <= len(document)
 
 
 def test_a_payload_of_another_size_than_recorded_is_never_shown() -> None:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from api.formats import FormatError, msgpack
 from api.formats.binary import split, tensors_to_binary
-from api.formats.json import dumps, loads, tensor_to_json
+from api.formats.json import loads
 from api.formats.npy import read_npy, tensor_to_npy
 from api.formats.values import data_from_values
 from jobs.datatypes import Datatype, element_count, pack_bytes
+from jobs.outputs import dumps, tensor_to_json
 from jobs.tensors import Tensor
 
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from api.formats import FormatError
-from api.formats.json import classification_to_json, dumps, loads, tensor_to_json
+from api.formats.json import loads
 from jobs.datatypes import Datatype
+from jobs.outputs import classification_to_json, dumps, tensor_to_json
 from jobs.tensors import Tensor, tensor_of_bytes
 
 

@@ -1,4 +1,4 @@
-"""A job as clients see it: the job object of the HTTP contract, from what the store says.
+"""A job as clients and receivers see it: the job object of the HTTP contract, from what the store says.
 
 Pure: it reads no clock and no Redis, and it never sees the bytes of an output except as finished JSON.
 """
@@ -32,8 +32,9 @@ def timestamp(ms: int) -> str | None:
 
 
 def etag(job: Job) -> str:
-    """Changes whenever the job's state does; weak, because a place in the queue moves without it."""
-    return f'W/"{job.state}.{job.attempt}.{job.failures}"'
+    """Changes whenever the job's state or its webhook's does; weak, as a place in the queue moves without it."""
+    told = f".{job.webhook_status}.{job.webhook_attempts}" if job.webhook_status else ""
+    return f'W/"{job.state}.{job.attempt}.{job.failures}{told}"'
 
 
 def job_error(job: Job) -> JobError | None:
@@ -48,7 +49,7 @@ def job_error(job: Job) -> JobError | None:
 
 def has_result(job: Job, now_ms: int) -> bool:
     """Whether there are outputs that may still be read."""
-    return job.state is State.SUCCEEDED and job.outcome is not None and now_ms < job.result_expires_ms
+    return job.state is State.SUCCEEDED and job.outcome is not None and not job.has_expired(now_ms)
 
 
 def waiting_for(job: Job, now_ms: int, lanes: Sequence[LaneBeat]) -> str | None:
@@ -96,9 +97,14 @@ def job_object(
         "error": error_object(error) if error else None,
         "timings": _timings(job),
         "batch": _batch(job),
-        "webhook": None,
+        "webhook": _webhook(job),
         "metadata": request.metadata,
-        "urls": {"self": path, "result": f"{path}/result", "cancel": f"{path}/cancel"},
+        "urls": {
+            "self": path,
+            "result": f"{path}/result",
+            "cancel": f"{path}/cancel",
+            **({"deliveries": f"{path}/deliveries"} if request.webhook else {}),
+        },
     }
 
 
@@ -112,6 +118,14 @@ def error_object(error: JobError) -> dict[str, Any]:
     """An error as clients see it."""
     kind = error.kind
     return {"code": error.code.value, "title": kind.title, "detail": error.detail, "retryable": kind.retryable}
+
+
+def _webhook(job: Job) -> Mapping[str, Any] | None:
+    """Where messages go and how far the latest one is; never the secret that signs them."""
+    if job.request.webhook is None:
+        return None
+    status = job.webhook_status.value if job.webhook_status else None
+    return {"url": job.request.webhook.url, "status": status, "attempts": job.webhook_attempts}
 
 
 def _timings(job: Job) -> Mapping[str, float | None]:
