@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ class WorkerProcess(Command):
     def is_ready(self) -> bool:
         """Whether all workers of the stack have registered and the api would accept a job."""
         status, body = http_get(*self.api_address, "/health/ready")
-        health: dict[str, Any] = {}
-        with suppress(ValueError):
-            health = json.loads(body)
-        return status == 200 and int(health.get("workers", 0)) >= self.workers
+        if status != 200:
+            return False
+        health: dict[str, Any] = json.loads(body)
+        return int(health["workers"]) >= self.workers

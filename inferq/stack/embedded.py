@@ -52,6 +52,10 @@ class StackOptions:
     engine: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
+    def __post_init__(self) -> None:
+        if self.api < 1 or self.workers < 0:
+            raise StackError(f"a stack has at least one api and no negative workers, not {self.api} and {self.workers}")
+
     @property
     def drain_seconds(self) -> float:
         """How long api and workers take to finish what they hold; they judge a wrong value themselves."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launch.py")
+LARGEST_LOG_BYTES = 16 * 1024 * 1024
 LOG_TAIL_BYTES = 65_536
 POLL_SECONDS = 0.02
 CHILDREN_SECONDS = 2.0
@@ -73,11 +74,11 @@ class Process:
         return self._popen.wait()
 
     def start(self) -> None:
-        """Start the program, output appended to its log; OSError when it can't be executed at all."""
+        """Start the program, output appended to its log; OSError when its log or its process can't be made."""
         if self.is_running:
             return
         program = self.program
-        program.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._prepare_log()
         orphan_grace = f"{program.stop_grace_seconds:g}" if program.has_children else "-"
         launcher = (sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), orphan_grace)
         with program.log_path.open("ab") as log:
@@ -91,6 +92,13 @@ class Process:
                 pass_fds=program.inherited_fds,
                 start_new_session=True,
             )
+
+    def _prepare_log(self) -> None:
+        """Make the log's folder; a log that has grown large becomes its own predecessor."""
+        path = self.program.log_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > LARGEST_LOG_BYTES:
+            path.replace(path.with_name(f"{path.name}.1"))
 
     def stop(self, grace_seconds: float | None = None) -> None:
         """End the program and whatever is left of its group, SIGKILL after the grace; legal before start and twice.

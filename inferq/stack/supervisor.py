@@ -81,20 +81,30 @@ class Supervisor:
                 continue
             if watched.restart_at is None:
                 watched.deaths = 1 if now - watched.started_at >= STEADY_SECONDS else watched.deaths + 1
-                delay = restart_delay_seconds(watched.deaths)
-                watched.restart_at = now + delay
-                self._report(f"{watched.server.name} ended with {ending(process)}, restarting in {delay:g} s")
+                self._schedule(watched, now, f"ended with {ending(process)}")
             elif now >= watched.restart_at:
-                watched.server.launch()
-                watched.started_at, watched.restart_at = now, None
-                self._report(f"{watched.server.name} restarted")
+                self._restart(watched, now)
+
+    def _schedule(self, watched: Watched, now: float, reason: str) -> None:
+        delay = restart_delay_seconds(watched.deaths)
+        watched.restart_at = now + delay
+        self._report(f"{watched.server.name} {reason}, restarting in {delay:g} s")
+
+    def _restart(self, watched: Watched, now: float) -> None:
+        try:
+            watched.server.launch()
+        except OSError as error:  # a full disk, say: the others go on, and this one is tried again
+            watched.deaths += 1
+            self._schedule(watched, now, f"can't be started ({error})")
+            return
+        watched.started_at, watched.restart_at = now, None
+        self._report(f"{watched.server.name} restarted")
 
     async def stop(self) -> None:
         """Stop stage after stage, last one first; the servers of a stage stop together."""
         while self._stages:
-            stage = self._stages[-1]
-            await asyncio.gather(*(asyncio.to_thread(watched.server.stop) for watched in stage))
-            self._stages.remove(stage)
+            await asyncio.gather(*(asyncio.to_thread(watched.server.stop) for watched in self._stages[-1]))
+            self._stages.pop()
 
     def kill(self) -> None:
         """End everything at once, for a person who asks a second time; a running `stop` then returns soon."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from inferq.stack.environment import PROJECT_ROOT
-from inferq.stack.process import Process, Program
+from inferq.stack.process import LARGEST_LOG_BYTES, Process, Program
 from tests.support.processes import descendants, is_alive, wait_for
 
 pytestmark = pytest.mark.process
@@ -78,6 +78,17 @@ def test_the_log_keeps_all_runs_and_the_last_lines_are_those_of_the_last_run(run
     assert first[0] == second[0] == "up"
     assert first[1] != second[1]
     assert process.program.log_path.read_text().splitlines() == first + second
+
+
+def test_a_log_that_has_grown_large_is_set_aside_at_the_next_start(tmp_path: Path) -> None:
+    log_path = tmp_path / "true.log"
+    with log_path.open("wb") as log:
+        log.truncate(LARGEST_LOG_BYTES + 1)
+    process = Process(Program("true", ("true",), dict(os.environ), log_path))
+    process.start()
+    process.stop()
+    assert log_path.stat().st_size == 0
+    assert (tmp_path / "true.log.1").stat().st_size == LARGEST_LOG_BYTES + 1
 
 
 def test_stopping_is_legal_before_the_start(tmp_path: Path) -> None:

@@ -88,6 +88,23 @@ def test_a_server_that_ran_steadily_starts_over_with_the_shortest_backoff(crashi
     assert [line.rpartition("in ")[2] for line in deaths] == ["0.5 s", "1 s", "0.5 s"]
 
 
+def test_a_restart_that_fails_is_tried_again_while_the_others_go_on(crashing: Script, tmp_path: Path) -> None:
+    lines: list[str] = []
+    supervisor = Supervisor(lines.append)
+    supervisor.launch(crashing)
+    crashing.run_to_its_end()
+    supervisor.run_once(1e9)
+    log = crashing.process.program.log_path
+    log.unlink()
+    log.mkdir()
+    supervisor.run_once(1e9 + 1)
+    assert "can't be started" in lines[-1]
+    assert lines[-1].endswith("restarting in 1 s")
+    log.rmdir()
+    supervisor.run_once(1e9 + 2)
+    assert lines[-1] == "crasher restarted"
+
+
 @pytest.mark.anyio
 async def test_stopping_is_legal_before_the_start_and_twice() -> None:
     supervisor = Supervisor(lambda line: None)
