@@ -7,12 +7,13 @@ import hashlib
 from dataclasses import asdict, replace
 from typing import Final
 
+import msgpack
+
 from api.intake.draft import Draft, DraftTensor, DraftUpload
 from api.intake.limits import IntakeLimits
 from api.intake.options import request_fields
 from api.intake.uploads import resolve, target_of
 from api.intake.validate import check_names, check_rows, check_served, requested_outputs, tensor_data
-from jobs import codec
 from jobs.datatypes import Datatype
 from jobs.record import InputPart, InputSource, JobRequest
 from jobs.spec import ModelSpec
@@ -59,6 +60,6 @@ def fingerprint_of(job: JobRequest, draft: Draft, payload: Buffer) -> str:
     newer version of the product nor a model's new outputs make a repeated request look like another one.
     """
     plain = asdict(job if draft.outputs else replace(job, outputs=()))
-    digest = hashlib.sha256(codec.encode({key: value for key, value in plain.items() if value != _DEFAULTS[key]}))
+    digest = hashlib.sha256(msgpack.packb({key: value for key, value in plain.items() if value != _DEFAULTS[key]}))
     digest.update(payload)
     return digest.hexdigest()
