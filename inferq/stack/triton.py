@@ -30,6 +30,17 @@ CLIENT_PING_MS = 5000
 """Shortest interval between keepalive pings that a client may use: half of what our workers do."""
 
 
+def shared_memory_prefix(work_dir: Path) -> str:
+    """What the names of a server's shared memory begin with: by folder, so that its successor there frees leftovers."""
+    return f"inferq_{hashlib.sha256(os.fsencode(work_dir.absolute())).hexdigest()[:12]}_"
+
+
+def free_shared_memory(work_dir: Path) -> None:
+    """Remove what a server that was killed, and doesn't run any more, left in shared memory."""
+    for region in SHARED_MEMORY.glob(f"{shared_memory_prefix(work_dir)}*"):
+        region.unlink(missing_ok=True)
+
+
 class TritonServer:
     """Triton on loopback, serving one or several model repositories from the CPU.
 
@@ -52,10 +63,10 @@ class TritonServer:
             if not repository.is_dir():
                 raise StackError(f"the model repository {repository} is not a folder")
         self.environment = environment
+        self.work_dir = work_dir
         self.backend_folder = work_dir / "backends"
         self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), free_port()
-        # By folder, so that a server that was killed has its leftovers freed by the next one in the same place.
-        self.shared_memory_prefix = f"inferq_{hashlib.sha256(os.fsencode(work_dir.absolute())).hexdigest()[:12]}_"
+        self.shared_memory_prefix = shared_memory_prefix(work_dir)
         flags = (*self._flags(repositories), *extra_flags)
         self.process = Process(
             Program(
@@ -99,7 +110,7 @@ class TritonServer:
     def launch(self) -> None:
         """Start without waiting, with a fresh backend folder and without a crashed predecessor's shared memory."""
         self._assemble_backends()
-        self._free_shared_memory()
+        free_shared_memory(self.work_dir)
         self.process.start()
 
     def _assemble_backends(self) -> None:
@@ -120,10 +131,6 @@ class TritonServer:
         copy.write_bytes(adapted_to_numpy2(stub) if self.environment.has_numpy2 else stub)
         copy.chmod(0o755)
 
-    def _free_shared_memory(self) -> None:
-        for region in SHARED_MEMORY.glob(f"{self.shared_memory_prefix}*"):
-            region.unlink(missing_ok=True)
-
     def is_ready(self) -> bool:
         """Whether every model is loaded and calls are accepted."""
         return http_get(LOOPBACK, self.http_port, "/v2/health/ready")[0] == 200
@@ -136,4 +143,4 @@ class TritonServer:
     def stop(self) -> None:
         """End it, its stubs and their shared memory; legal before start and twice."""
         self.process.stop()
-        self._free_shared_memory()
+        free_shared_memory(self.work_dir)

@@ -17,6 +17,7 @@ import pytest
 
 from inferq.stack import TritonServer
 from inferq.stack.environment import PROJECT_ROOT
+from inferq.stack.triton import free_shared_memory
 from tests.support.processes import command_line, descendants, is_alive, wait_for
 from tests.support.servers import StartValkey
 
@@ -110,6 +111,7 @@ def start_up(tmp_path: Path) -> Iterator[StartUp]:
     for up in started:
         up.end()
     wait_for(lambda: not any(is_alive(pid) for pid in left))
+    free_shared_memory(tmp_path / "data" / "triton")
 
 
 def test_it_reports_each_part_and_stops_without_leaving_a_process(start_up: StartUp, tmp_path: Path) -> None:
