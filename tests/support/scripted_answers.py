@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import numpy as np
@@ -110,6 +110,30 @@ def scripted_model(
 
 def _config_name(datatype: str) -> str:
     return "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+
+
+@dataclass
+class SeenCall:
+    """One inference request as it arrived; `batch_size` is 1 for a model without a batch dimension."""
+
+    request: pb.ModelInferRequest
+    peer: str
+    seconds_left: float
+    metadata: Mapping[str, str]
+    batch_size: int
+
+    @property
+    def model(self) -> str:
+        """The model that was asked."""
+        return self.request.model_name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The request's parameters as plain values."""
+        return {
+            name: getattr(value, value.WhichOneof("parameter_choice") or "") if value.ListFields() else None
+            for name, value in self.request.parameters.items()
+        }
 
 
 def datatype_name(number: pb.DataType) -> str:

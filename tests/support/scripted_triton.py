@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -32,6 +32,7 @@ from tests.support.scripted_answers import (
     FAULTS,
     TWISTS,
     ScriptedModel,
+    SeenCall,
     Word,
     answered,
     datatype_name,
@@ -47,30 +48,6 @@ _GIB: Final = 1 << 30
 
 _KEPT_INPUT_BYTES: Final = 65536
 """Inputs of larger requests are forgotten once answered, so that a test may send thousands of them."""
-
-
-@dataclass
-class SeenCall:
-    """One inference request as it arrived; `batch_size` is 1 for a model without a batch dimension."""
-
-    request: pb.ModelInferRequest
-    peer: str
-    seconds_left: float
-    metadata: Mapping[str, str]
-    batch_size: int
-
-    @property
-    def model(self) -> str:
-        """The model that was asked."""
-        return self.request.model_name
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The request's parameters as plain values."""
-        return {
-            name: getattr(value, value.WhichOneof("parameter_choice") or "") if value.ListFields() else None
-            for name, value in self.request.parameters.items()
-        }
 
 
 @dataclass
