@@ -27,6 +27,8 @@ MAX_DRIFT: Final = 1.5
 
 _MAX_QUICK_SCALE: Final = 4.0
 _MAX_WASTE: Final = 4
+_LITTLE: Final = 1 << 16
+_SMALL_SIDE: Final = 64
 
 _FILTERS: Final[Mapping[Interpolation, Image.Resampling]] = MappingProxyType(
     {
@@ -81,7 +83,8 @@ def max_shrink(picture: Size, resized: Size, interpolation: Interpolation) -> in
     if interpolation == "nearest":  # takes single pixels as they are: averages would be others
         return 1
     spare = 4 if interpolation == "area" else 2
-    return max(min(have // (spare * want) for have, want in zip(picture, resized, strict=True)), 1)
+    kept = (max(spare * want, 2 * _SMALL_SIDE) for want in resized)
+    return max(min(have // keep for have, keep in zip(picture, kept, strict=True)), 1)
 
 
 def resample(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
@@ -96,11 +99,16 @@ def resample(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> A
 
 
 def _exact(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
+    is_hard = interpolation not in SMOOTH or _is_small(picture.original) or _is_small(wanted.resized)
+    if is_hard and not _is_wasteful(wanted):
+        # Which pixels a hard-edged filter takes is a matter of rounding, and Pillow's depends on where it starts.
+        whole = Window(wanted.resized, 0, 0, *wanted.resized)
+        return _cut(_by_pillow(picture, whole, interpolation), wanted)
+    return _by_pillow(picture, wanted, interpolation)
+
+
+def _by_pillow(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array:
     height, width, channels = picture.pixels.shape
-    source = Image.fromarray(picture.pixels if channels > 1 else picture.pixels[:, :, 0])
-    if interpolation == "nearest" and not _is_wasteful(wanted):
-        # Which pixel is nearest is a matter of rounding, and Pillow's depends on where it starts.
-        return _cut(_as_array(source.resize(wanted.resized, _FILTERS[interpolation]), channels), wanted)
     across, down = picture.scale(wanted.resized)
     box = (
         wanted.left * across,
@@ -108,13 +116,17 @@ def _exact(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Arr
         min((wanted.left + wanted.width) * across, width),
         min((wanted.top + wanted.height) * down, height),
     )
-    return _as_array(source.resize((wanted.width, wanted.height), _FILTERS[interpolation], box), channels)
+    source = Image.fromarray(picture.pixels if channels > 1 else picture.pixels[:, :, 0])
+    scaled = source.resize((wanted.width, wanted.height), _FILTERS[interpolation], box)
+    return np.asarray(scaled).reshape(wanted.height, wanted.width, channels)
 
 
 def _quick(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Array | None:
     """The same by the fastest recipe that stays within the bound, or None if none does or it would not be faster."""
     across, down = picture.scale(wanted.resized)
-    if interpolation not in SMOOTH or _is_wasteful(wanted) or max(across, down) > _MAX_QUICK_SCALE:
+    if interpolation not in SMOOTH or max(across, down) > _MAX_QUICK_SCALE:
+        return None
+    if _is_wasteful(wanted) or _is_small(picture.original) or _is_small(wanted.resized):
         return None
     spent = picture.drift(wanted.resized, interpolation)
     plain, *blurred = (
@@ -129,11 +141,12 @@ def _quick(picture: Shrunk, wanted: Window, interpolation: Interpolation) -> Arr
 
 def _is_wasteful(wanted: Window) -> bool:
     """Whether scaling the whole picture to cut the window out of it costs much more than the window."""
-    return wanted.resized.width * wanted.resized.height > _MAX_WASTE * wanted.width * wanted.height
+    return wanted.resized.width * wanted.resized.height > max(_MAX_WASTE * wanted.width * wanted.height, _LITTLE)
 
 
-def _as_array(image: Image.Image, channels: int) -> Array:
-    return np.asarray(image).reshape(image.height, image.width, channels)
+def _is_small(size: Size) -> bool:
+    """Whether there is little to gain, and too few pixels for an estimate of what is lost: edges count for much."""
+    return min(size) < _SMALL_SIDE
 
 
 def _cut(pixels: Array, wanted: Window) -> Array:
