@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from jobs.connection import StoreError
-from jobs.registry import LaneBeat, LaneState, Registry, WorkerBeat
+from jobs.registry import LaneBeat, LaneState, Registry, WorkerBeat, WorkerRole
 from jobs.spec import MAX_NAME_LENGTH, ModelSpec
 
 REFRESH_SECONDS: Final = 1.0
@@ -32,6 +32,7 @@ class Catalog:
         self._refreshed_at: float | None = None
         self._fault: str | None = None
         self.workers: Sequence[WorkerBeat] = ()
+        self.webhook_workers: Sequence[WorkerBeat] = ()
 
     @property
     def models(self) -> Mapping[str, ModelSpec]:
@@ -74,7 +75,9 @@ class Catalog:
         for worker in workers:
             for model, lane in worker.lanes.items():
                 lanes.setdefault(model, []).append(lane)
-        self._models, self._lanes, self.workers = models, lanes, workers
+        self._models, self._lanes = models, lanes
+        self.workers = [worker for worker in workers if worker.role is WorkerRole.INFERENCE]
+        self.webhook_workers = [worker for worker in workers if worker.role is WorkerRole.WEBHOOKS]
         self._refreshed_at = monotonic()
 
     async def refresh_once(self) -> None:

@@ -81,6 +81,7 @@ class Hand(NamedTuple):
     """What a worker was given; `dropped` entries were no deliveries; `next_due_ms` 0: nothing waits."""
 
     taken: list[Taken]
+    now_ms: int
     next_due_ms: int
     dropped: int
 
@@ -130,9 +131,10 @@ class Deliveries:
         listed = (part for restriction in restrictions for part in restriction)
         arguments = (self._clock_ms(), limit, lease_ms, room, longest_pause_ms, *listed)
         (reply,) = await self._connection.run(Call(*arguments, script="take"))
-        dropped, next_due_ms, *taken = reply
+        now_ms, dropped, next_due_ms, *taken = reply
         return Hand(
             [Taken(delivery.decode(), host.decode(), int(until)) for delivery, host, until in taken],
+            int(now_ms),
             int(float(next_due_ms)),
             dropped,
         )

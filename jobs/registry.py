@@ -34,6 +34,13 @@ class LaneBeat:
     batch_size: int
 
 
+class WorkerRole(StrEnum):
+    """What a worker works on."""
+
+    INFERENCE = "inference"
+    WEBHOOKS = "webhooks"
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerBeat:
     """What a live worker says of itself."""
@@ -43,6 +50,7 @@ class WorkerBeat:
     pid: int
     version: str
     lanes: Mapping[str, LaneBeat] = field(default_factory=dict)
+    role: WorkerRole = WorkerRole.INFERENCE
 
 
 class Registry:
@@ -116,6 +124,7 @@ def _beat(raw: bytes) -> WorkerBeat | None:
                 name: LaneBeat(LaneState(lane["state"]), lane["in_flight"], lane["credits"], lane["batch_size"])
                 for name, lane in plain["lanes"].items()
             }
-            return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes)
+            role = WorkerRole(plain["role"])
+            return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes, role)
     except codec.CodecError:
         return None

@@ -21,6 +21,7 @@ async def ready(request: Request) -> Response:
         "reasons": reasons,
         "models": len(shared.catalog.models),
         "workers": len(shared.catalog.workers),
+        "webhook_workers": len(shared.catalog.webhook_workers),
     }
     if reasons:
         return json_response(body, 503, {"Retry-After": "1"})

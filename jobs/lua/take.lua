@@ -2,7 +2,7 @@
 -- where it is due again when the lease is over, and by the mark that arq's own workers set.
 -- KEYS none.  ARGV now override, limit, lease ms, room of a host that is not listed, longest pause ms;
 --   then per host: name, room, pause ms of what it has no room for, more pause for each after the first
--- Replies {entries dropped, next due ms or 0, {delivery, host, lease expiry ms}...}.
+-- Replies {now, entries dropped, next due ms or 0, {delivery, host, lease expiry ms}...}.
 -- Entries that are no delivery are dropped.
 -- uses: prelude
 
@@ -45,4 +45,4 @@ end
 if #places > 0 then redis.call('ZADD', DELIVERIES, unpack(places)) end
 if #dropped > 0 then redis.call('ZREM', DELIVERIES, unpack(dropped)) end
 local next_due = redis.call('ZRANGE', DELIVERIES, 0, 0, 'WITHSCORES')
-return {#dropped, next_due[2] or '0', unpack(taken)}
+return {text(now), #dropped, next_due[2] or '0', unpack(taken)}

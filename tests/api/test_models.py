@@ -65,7 +65,7 @@ async def test_ready_counts_models_and_live_workers(api: Api) -> None:
     await api.beat(a_worker(LaneState.READY))
     response = await api.get("/health/ready")
     assert response.status_code == 200
-    assert response.json() == {"status": "ready", "reasons": [], "models": 1, "workers": 1}
+    assert response.json() == {"status": "ready", "reasons": [], "models": 1, "workers": 1, "webhook_workers": 0}
 
 
 async def test_without_any_model_it_is_live_but_not_ready(backend: Backend) -> None:

@@ -15,7 +15,8 @@ OPENS_AFTER: Final = 5
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 _SHARE_OF_NEW_DURATION: Final = 0.2
-_LONGEST_SPREAD_MS: Final = 30_000
+LONGEST_SPREAD_MS: Final = 30_000
+"""The longest wait for room at a host, before the next look."""
 _FULL_PAUSE_MS: Final = 250
 
 
@@ -68,7 +69,7 @@ class Gate:
         pause_ms = _FULL_PAUSE_MS
         if self.is_open:
             pause_ms = max(pause_ms, round((self.closed_until - now) * 1000))
-        step_ms = min(_LONGEST_SPREAD_MS, round(self.seconds * 1000 / self.limit))
+        step_ms = min(LONGEST_SPREAD_MS, round(self.seconds * 1000 / self.limit))
         return Restriction(host, self.room(now), pause_ms, step_ms)
 
     def ended(self, pace: Pace, seconds: float, now: float) -> None:

@@ -44,6 +44,12 @@ class Fault(StrEnum):
     TIMEOUT = "timed_out"
     CUT_OFF = "cut_off"
     """The connection broke, or what came was not HTTP."""
+    UNSIGNED = "no_secret"
+    """Nothing was sent: this server has lost the secret to sign with."""
+    INTERNAL = "internal_error"
+    """Nothing was sent: we failed, and the worker's log says why."""
+    JOB_GONE = "job_gone"
+    """Nothing was sent: the job's record is not there any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ class Sender:
                     return await self._post_to_any(addresses, destination, headers, body)
         except ForbiddenDestination:
             return Reply(fault=Fault.FORBIDDEN)
-        except (aiohttp.ClientError, OSError, ValueError) as exc:  # TimeoutError is an OSError
+        except (aiohttp.ClientError, OSError) as exc:  # TimeoutError is an OSError
             return Reply(fault=fault_of(exc))
 
     async def _post_to_any(
@@ -172,7 +178,7 @@ def pause_asked_for_ms(retry_after: str, now: datetime) -> int:
     return max(0, round((asked.replace(tzinfo=asked.tzinfo or UTC) - now).total_seconds() * 1000))
 
 
-def fault_of(exc: Exception) -> Fault:
+def fault_of(exc: aiohttp.ClientError | OSError) -> Fault:
     """The third party's errors in our words."""
     match exc:
         case TimeoutError():
@@ -183,7 +189,5 @@ def fault_of(exc: Exception) -> Fault:
             return Fault.CONNECTION
         case aiohttp.ClientError():
             return Fault.CUT_OFF
-        case OSError():
-            return Fault.NAME
         case _:
-            return Fault.CUT_OFF
+            return Fault.NAME

@@ -1,0 +1,203 @@
+"""The webhook worker: takes due deliveries from arq's queue, a few of each host, and runs them as arq's jobs.
+
+It owns the tasks of the process and how many run at once; what happens to a message is the courier's business.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from time import monotonic
+from typing import Any, Final
+
+from arq.utils import timestamp_ms
+from arq.worker import Retry, func
+
+from jobs.connection import StoreError
+from jobs.deliveries import Deliveries, Taken
+from jobs.keys import ANNOUNCED_CHANNEL, DELIVERIES_QUEUE
+from jobs.listener import Listener
+from jobs.outbox import DELIVER
+from jobs.registry import Registry, WorkerBeat, WorkerRole
+from jobs.store import JobStore
+from workers.process import Loops, ProcessWorker
+from workers.webhooks.courier import Courier
+from workers.webhooks.hosts import LONGEST_SPREAD_MS, Hosts, Pace
+from workers.webhooks.resolver import Resolve, SystemResolver
+from workers.webhooks.sender import Sender
+from workers.webhooks.settings import WebhookWorkerSettings
+
+HEALTH_KEY: Final = f"{DELIVERIES_QUEUE}:health"
+_BEAT_SECONDS: Final = 3.0
+_RETRY_SECONDS: Final = 0.5
+_LOOK_EVERY_SECONDS: Final = 1.0
+_SHORTEST_PAUSE_SECONDS: Final = 0.01
+"""Between two looks at the queue: what ends meanwhile is replaced in one round trip."""
+_AFTER_FAULT_SECONDS: Final = 10.0
+_LEASE_MARGIN_SECONDS: Final = 5.0
+_LONGEST_RUN_SECONDS: Final = 600.0
+_UNLIMITED_TRIES: Final = 1_000_000
+"""How often a message was tried is the delivery's business: arq's counter forgets after a day."""
+
+log = logging.getLogger(__name__)
+
+
+async def deliver(ctx: dict[str, Any]) -> None:
+    """arq's function for a delivery, whose id is the job's; raises Retry until the delivery has come to an end."""
+    delivery: str = ctx["job_id"]
+    try:
+        carried = await ctx["courier"].carry(delivery)
+    except StoreError as exc:
+        log.warning("delivery %s waits for Redis: %s", delivery, exc)
+        raise Retry(defer=_AFTER_FAULT_SECONDS) from exc
+    if carried.pace is Pace.SLOW:
+        ctx["slow"].add(delivery)
+    if carried.again_ms is not None:
+        raise Retry(defer=(carried.again_ms - timestamp_ms()) / 1000)
+
+
+class WebhookWorker(ProcessWorker):
+    """arq's worker for deliveries. arq runs each one: its definition, the function, retries, the end.
+
+    Taking them is ours, a block at a time in one script: arq's own way takes four round trips for each, lets the jobs
+    of one slow host fill all its places, stops at the first name in the queue that is not text, and loses a place for
+    good whenever Redis fails in between.
+    """
+
+    def __init__(
+        self,
+        settings: WebhookWorkerSettings,
+        store: JobStore,
+        deliveries: Deliveries | None = None,
+        *,
+        resolve: Resolve | None = None,
+        tls: ssl.SSLContext | None = None,
+        **arq_options: Any,
+    ) -> None:
+        """Needs a running event loop; takes over `store` and closes it at the end."""
+        super().__init__(
+            store,
+            queue=DELIVERIES_QUEUE,
+            health_key=HEALTH_KEY,
+            drain_seconds=settings.drain_seconds,
+            functions=[func(deliver, name=DELIVER, timeout=_LONGEST_RUN_SECONDS, max_tries=_UNLIMITED_TRIES)],
+            max_jobs=settings.webhook_concurrency,
+            log_results=False,
+            **arq_options,
+        )
+        self._settings = settings
+        self._id = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+        self._registry = Registry(store.connection)
+        self._deliveries = deliveries or Deliveries(store.connection)
+        self._hosts = Hosts(settings.webhook_concurrency_per_host)
+        self._own_resolver = SystemResolver() if resolve is None else None
+        self._news = asyncio.Event()
+        self._taking = asyncio.Lock()
+        self._slow: set[str] = set()
+        self._sender = Sender(
+            settings.webhook_allowed,
+            resolve or self._own_resolver or SystemResolver(),
+            timeout_seconds=settings.webhook_timeout_seconds,
+            user_agent=f"inferq/{version('inferq')}",
+            tls=tls,
+        )
+        courier = Courier(store, self._deliveries, self._sender, settings.webhook_secrets, settings.webhook_schedule)
+        self.ctx |= {"courier": courier, "slow": self._slow}
+
+    def loops(self) -> Loops:
+        """Taking deliveries, hearing of new ones, and saying that this worker lives."""
+        listener = Listener(self._store.connection, [ANNOUNCED_CHANNEL], lambda *_: self._news.set(), self._news.set)
+        return {"deliveries": self._take_for_ever, "announcements": listener.run, "heartbeat": self._beat_for_ever}
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """The HTTP client, and the threads that resolve names."""
+        async with self._sender:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(StoreError):
+                    await self._registry.leave(self._id)
+                if self._own_resolver is not None:
+                    self._own_resolver.close()
+
+    async def _take_for_ever(self) -> None:
+        is_away = False
+        while not self.is_stopping:
+            try:
+                async with self._taking:
+                    pause_seconds = await self.take_once(monotonic())
+                is_away = False
+            except StoreError as exc:
+                log.log(logging.DEBUG if is_away else logging.WARNING, "can't take deliveries: %s", exc)
+                is_away, pause_seconds = True, _RETRY_SECONDS
+            await asyncio.sleep(_SHORTEST_PAUSE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_seconds):
+                    await self._news.wait()
+            self._news.clear()
+        await asyncio.Event().wait()
+
+    async def take_once(self, now: float) -> float:
+        """Start what is due and has room; gives for how many seconds there is nothing more to do, unless news come."""
+        free = self.max_jobs - len(self.tasks)
+        if free < 1 or self.is_stopping:
+            return _LOOK_EVERY_SECONDS
+        hand = await self._deliveries.take(
+            free,
+            lease_ms=round((self._settings.webhook_timeout_seconds + _LEASE_MARGIN_SECONDS) * 1000),
+            room=self._hosts.first_room,
+            longest_pause_ms=LONGEST_SPREAD_MS,
+            restrictions=list(self._hosts.restrictions(now)),
+        )
+        if hand.dropped:
+            log.warning("%d entries of the queue were no deliveries and are dropped", hand.dropped)
+        for taken in hand.taken:
+            self._start(taken)
+        if not hand.next_due_ms:
+            return _LOOK_EVERY_SECONDS
+        return min(_LOOK_EVERY_SECONDS, max(0.0, (hand.next_due_ms - hand.now_ms) / 1000))
+
+    def _start(self, taken: Taken) -> None:
+        self._hosts.begun(taken.host)
+        began = monotonic()
+        task = asyncio.create_task(self.run_job(taken.id, taken.until_ms), name=taken.id)
+        self.tasks[taken.id] = task
+        task.add_done_callback(lambda done: self._ended(taken, began, done))
+
+    def _ended(self, taken: Taken, began: float, task: "asyncio.Task[None]") -> None:
+        now = monotonic()
+        pace = Pace.SLOW if taken.id in self._slow else Pace.PROMPT
+        self._slow.discard(taken.id)
+        self._hosts.ended(taken.host, pace, now - began, now)
+        if self.tasks.get(taken.id) is task:
+            del self.tasks[taken.id]
+        if not task.cancelled() and task.exception() is not None:  # it stays in the queue and is due after its lease
+            log.warning("delivery %s was interrupted: %r", taken.id, task.exception())
+        self._news.set()
+
+    async def _beat_for_ever(self) -> None:
+        beat = WorkerBeat(self._id, socket.gethostname(), os.getpid(), version("inferq"), role=WorkerRole.WEBHOOKS)
+        while True:
+            try:
+                await self._registry.beat(beat)
+                await self.heart_beat()
+            except Exception as exc:  # arq lets redis-py's errors through, and redis belongs to jobs
+                log.debug("a heartbeat was missed: %s", exc)
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    async def drain(self) -> None:
+        """Sends in progress end; what is left is due again after its lease, for another worker."""
+        self.stop_soon()
+        async with self._taking:
+            running = list(self.tasks.values())
+        if running:
+            await asyncio.wait(running, timeout=self.drain_seconds)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
