@@ -5,7 +5,7 @@ It owns what is stored and in which order; it must not decide policy (what to re
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from jobs import codec, keys
 from jobs.connection import Call, Connection, StoreError, StoreFull, StoreUnavailable
@@ -30,9 +30,9 @@ from jobs.events import (
     Swept,
     new_job_id,
 )
+from jobs.payloads import payload_call
 from jobs.record import Job, JobRequest, Outcome
 from jobs.settings import StoreSettings
-from jobs.tensors import Buffer
 
 __all__ = [
     "ALONE_FROM",
@@ -65,13 +65,17 @@ MAX_REDELIVERIES: Final = 3
 ALONE_FROM: Final = 2
 """From this many redeliveries a job runs alone, so that one that kills workers takes nobody else along again."""
 
-_UNSETTLED_TTL_MS: Final = 60_000
+T = TypeVar("T")
+
 _LEASE_GRACE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _FSYNC_SHARE: Final = 0.8
 """Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
+_NO_PAYLOAD: Final = "NO_PAYLOAD"
+_BLOCK: Final = 1_000
+"""As many jobs as one script takes: Lua's stack bounds it, and Redis serves nobody else meanwhile."""
 
 
 class JobStore:
@@ -104,17 +108,32 @@ class JobStore:
         return (await self.submit_many([submission]))[0]
 
     async def submit_many(self, submissions: Sequence[Submission]) -> list[SubmitReply]:
-        """Store jobs in one round trip; each is stored or refused by itself."""
+        """Store jobs in one round trip; each is stored or refused by itself.
+
+        A job that finds no memory is FULL where others were stored; where none was, StoreFull is raised.
+        """
+        if not submissions:
+            return []
         calls: list[Call] = []
         for item in submissions:
-            calls.append(_payload_call(keys.input_key(item.id), item.payload))
+            calls.append(payload_call(keys.input_key(item.id), item.payload))
             calls.append(Call(*self._submit_arguments(item), script="submit"))
         if self._settings.durable:
             calls.append(Call("WAITAOF", 1, 0, int(self._settings.redis_timeout_seconds * 1000 * _FSYNC_SHARE)))
-        replies = await self.connection.run(*calls)
-        if self._settings.durable and replies.pop()[0] < 1:
+        replies = await self.connection.replies(*calls)
+        synced = replies.pop() if self._settings.durable else [1]
+        answers = [_submit_reply(*pair) for pair in zip(replies[::2], replies[1::2], strict=True)]
+        stored = [answer for answer in answers if isinstance(answer, SubmitReply)]
+        if not stored:
+            raise next(answer for answer in answers if isinstance(answer, StoreError))
+        if isinstance(synced, StoreError):
+            raise synced
+        if synced[0] < 1:
             raise StoreUnavailable("Redis has not written the job to disk in time; it may or may not be kept")
-        return [_submit_reply(word.decode(), job_id.decode()) for word, job_id in replies[1::2]]
+        return [
+            answer if isinstance(answer, SubmitReply) else SubmitReply(Submitted.FULL, item.id)
+            for item, answer in zip(submissions, answers, strict=True)
+        ]
 
     def _submit_arguments(self, item: Submission) -> tuple[Any, ...]:
         request = item.request
@@ -142,11 +161,12 @@ class JobStore:
         )
 
     async def claim(self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool) -> Claim:
-        """Take up to `limit` due jobs; `is_idle`: the caller has nothing of this model in flight.
+        """Take up to `limit` due jobs (1,000 at most); `is_idle`: the caller has nothing of this model in flight.
 
         A record that can't be read although its version is known ends as `lost`.
         """
-        arguments = (self._clock_ms(), model, limit, lease_ms, worker, codec.VERSION, ALONE_FROM, int(is_idle))
+        most = min(limit, _BLOCK)
+        arguments = (self._clock_ms(), model, most, lease_ms, worker, codec.VERSION, ALONE_FROM, int(is_idle))
         (reply,) = await self.connection.run(Call(*arguments, script="claim"))
         claimed: list[Claimed] = []
         broken: list[Settlement] = []
@@ -172,10 +192,11 @@ class JobStore:
 
     async def extend(self, leases: Sequence[Lease], lease_ms: int) -> set[Lease]:
         """Renew leases and return those that are lost."""
-        if not leases:
-            return set()
-        arguments = [self._clock_ms(), lease_ms, *(part for lease in leases for part in lease)]
-        (words,) = await self.connection.run(Call(*arguments, script="extend"))
+        calls = [
+            Call(self._clock_ms(), lease_ms, *(part for lease in block for part in lease), script="extend")
+            for block in _blocks(leases)
+        ]
+        words = [word for block in await self.connection.run(*calls) for word in block] if calls else []
         return {lease for lease, word in zip(leases, words, strict=True) if word != b"OK"}
 
     async def settle(self, settlements: Sequence[Settlement]) -> dict[Lease, Settled]:
@@ -192,17 +213,18 @@ class JobStore:
         return {lease: Settled(word) for lease, word in words.items()}
 
     async def _settle(self, settlements: Sequence[Settlement], *, is_full: bool) -> dict[Lease, str]:
-        blocks: dict[str, list[Settlement]] = {}
+        by_event: dict[str, list[Settlement]] = {}
         for settlement in settlements:
-            blocks.setdefault(type(settlement).__name__.lower(), []).append(settlement)
+            by_event.setdefault(type(settlement).__name__.lower(), []).append(settlement)
+        blocks = [(event, block) for event, items in by_event.items() for block in _blocks(items)]
         writes = [
-            _payload_call(keys.output_key(*item.lease), item.output, is_full=is_full)
+            payload_call(keys.output_key(*item.lease), item.output, is_full=is_full)
             for item in settlements
             if isinstance(item, Succeed) and item.output is not None
         ]
         scripts = [
             Call(self._clock_ms(), *(part for item in block for part in _settle_arguments(item)), script=name)
-            for name, block in blocks.items()
+            for name, block in blocks
         ]
         if not scripts:
             return {}
@@ -212,7 +234,7 @@ class JobStore:
                 raise reply
         return {
             item.lease: word.decode()
-            for block, words in zip(blocks.values(), replies, strict=True)
+            for (_, block), words in zip(blocks, replies, strict=True)
             for item, word in zip(block, words, strict=True)
         }
 
@@ -279,29 +301,18 @@ class JobStore:
         return payload if payload is None else bytes(payload)
 
 
-def _submit_reply(word: str, job_id: str) -> SubmitReply:
-    if word == "NO_PAYLOAD":
-        raise StoreUnavailable("The payload was gone before the job could be stored; submit it again")
-    return SubmitReply(Submitted(word), job_id)
-
-
-def _payload_call(key: str, payload: Buffer, *, is_full: bool = False) -> Call:
-    """Write a payload for now; the script that makes it count extends its life.
-
-    Repeated after a lost reply it changes nothing: neither the bytes nor the time that a script gave them.
-    """
-    plain = _flat(payload)
-    if is_full:
-        return Call(key, plain, _UNSETTLED_TTL_MS, script="output")
-    return Call("SET", key, plain, "PX", _UNSETTLED_TTL_MS, "NX")
-
-
-def _flat(payload: Buffer) -> bytes | memoryview:
-    """The payload as the client library takes it: no bytearray, and a view only if its length is its size in bytes."""
-    if isinstance(payload, bytes):
-        return payload
-    view = memoryview(payload)
-    return view.cast("B") if view.nbytes else b""
+def _submit_reply(written: Any, reply: Any) -> SubmitReply | StoreFull:
+    """What became of a job, from the replies to its payload and to its script."""
+    if isinstance(reply, StoreError):
+        raise reply
+    word, job_id = reply[0].decode(), reply[1].decode()
+    if word != _NO_PAYLOAD:
+        return SubmitReply(Submitted(word), job_id)
+    if isinstance(written, StoreFull):
+        return written
+    if isinstance(written, StoreError):
+        raise written
+    raise StoreUnavailable("The payload was gone before the job could be stored; submit it again")
 
 
 def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:
@@ -325,6 +336,10 @@ def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
             return (*lease, int(output is not None), outcome.encode())
         case Fail(lease, outcome):
             return (*lease, 0, outcome.encode())
+
+
+def _blocks(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[i : i + _BLOCK] for i in range(0, len(items), _BLOCK)]
 
 
 def _ids(raw: Iterable[bytes]) -> list[str]:
