@@ -10,7 +10,7 @@ from jobs.errors import ErrorCode
 from jobs.record import LOCAL_TENANT
 from jobs.state import State
 from jobs.store import MAX_REDELIVERIES, Canceled, Fail, Lease, Release, Retry, Settled, Succeed
-from tests.support.stores import LEASE_MS, MODEL, Rig, a_result, an_error
+from tests.support.stores import LEASE_MS, MODEL, Rig, a_result, a_submission, an_error
 
 pytestmark = pytest.mark.anyio
 
@@ -167,3 +167,16 @@ async def test_a_lost_output_fails_nobody_and_is_asked_for_again(rig: Rig) -> No
     assert words == [b"NO_OUTPUT"]
     assert await rig.state(job_id) is State.IN_PROGRESS
     assert await rig.store.settle([Succeed(lease, a_result(), BIG_A)]) == {lease: Settled.OK}
+
+
+async def test_a_worker_may_hold_any_number_of_jobs(rig: Rig) -> None:
+    """No script takes more at once than Lua's stack bears."""
+    count = 4500 if rig.is_real else 1100
+    for _ in range(count // 100):
+        await rig.store.submit_many([a_submission() for _ in range(100)])
+    leases = []
+    while claimed := await rig.claim(count):
+        leases += [one.lease for one in claimed]
+    assert len(leases) == count
+    assert await rig.store.extend(leases, 2 * LEASE_MS) == set()
+    assert set((await rig.store.settle([Succeed(lease, a_result()) for lease in leases])).values()) == {Settled.OK}

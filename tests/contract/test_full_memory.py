@@ -12,7 +12,7 @@ from jobs.connection import StoreFull
 from jobs.record import LOCAL_TENANT, OutputPart
 from jobs.registry import WorkerBeat
 from jobs.state import State
-from jobs.store import Canceled, Fail, Lease, Release, Retry, Settled, Settlement, Succeed
+from jobs.store import Canceled, Fail, Lease, Release, Retry, Settled, Settlement, Submitted, Succeed
 from tests.contract.valkeys import configured
 from tests.support.stores import LEASE_MS, MODEL, Rig, a_result, a_submission, an_error, open_rig
 
@@ -54,6 +54,25 @@ async def test_a_submit_is_refused_and_leaves_nothing(full: Rig) -> None:
     for payload in (b"x", BIG, b""):
         with pytest.raises(StoreFull):
             await full.submit(payload=payload, idempotency_key="k")
+    assert await full.snapshot() == before
+
+
+async def test_an_idempotency_key_still_answers_with_its_job(full: Rig) -> None:
+    first = await full.submit_reply(idempotency_key="k", fingerprint="f")
+    await _fill(full)
+    again = await full.submit_reply(idempotency_key="k", fingerprint="f")
+    assert again == (Submitted.REPLAYED, first.job_id)
+
+
+async def test_a_block_says_of_each_job_whether_it_found_room(full: Rig) -> None:
+    """A caller that is told of a failure submits again: no job may have been stored behind its back."""
+    first = a_submission(idempotency_key="k", fingerprint="f")
+    await full.store.submit(first)
+    await _fill(full)
+    before = await full.snapshot()
+    again = a_submission(idempotency_key="k", fingerprint="f")
+    new = a_submission()
+    assert await full.store.submit_many([again, new]) == [(Submitted.REPLAYED, first.id), (Submitted.FULL, new.id)]
     assert await full.snapshot() == before
 
 

@@ -47,6 +47,7 @@ async def test_jobs_of_other_tenants_do_not_exist(rig: Rig) -> None:
 
 async def test_many_jobs_are_stored_or_refused_each_by_itself(rig: Rig) -> None:
     store = rig.another(max_queued=2)
+    assert await store.submit_many([]) == []
     replies = await store.submit_many([a_submission() for _ in range(3)] + [a_submission("other")])
     assert [reply.word for reply in replies] == [Submitted.OK, Submitted.OK, Submitted.FULL, Submitted.OK]
 
