@@ -14,6 +14,7 @@ import structlog
 import uvicorn
 
 from api.app import create_app
+from api.protocol import patient_protocol
 from api.services import Services
 from api.settings import ApiSettings, is_loopback
 from jobs.connection import Connection, StoreUnavailable
@@ -90,7 +91,7 @@ async def serve(settings: ApiSettings, listening: socket.socket) -> None:
     app = create_app(settings, await open_store(settings))
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=patient_protocol(settings.head_seconds),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -101,8 +102,6 @@ async def serve(settings: ApiSettings, listening: socket.socket) -> None:
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
-    name = listening.getsockname()
-    log.info("listening", url=address(*name[:2]) if isinstance(name, tuple) else name)
     await _Server(config, app.state.services).serve(sockets=[listening])
     log.info("stopped")
 
@@ -126,6 +125,13 @@ class _Server(uvicorn.Server):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections, and say so."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            name = listening.getsockname()
+            log.info("listening", url=address(*name[:2]) if isinstance(name, tuple) else name)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let waiting requests answer with what is known, and then finish."""

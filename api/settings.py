@@ -36,6 +36,7 @@ class ApiSettings(StoreSettings):
     inline_output_bytes: int = Field(
         256 * 1024, ge=0, le=16 * MEBIBYTE, description="largest output, as JSON, that is part of the job object"
     )
+    head_seconds: Seconds = Field(15.0, description="how long the head of a request may take to arrive")
     keep_alive_seconds: Seconds = Field(75.0, description="how long an idle connection is kept open")
     drain_seconds: Seconds = Field(30.0, description="how long requests may take to finish after SIGTERM")
     access_log: bool = Field(True, description="log one line per request")

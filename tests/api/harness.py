@@ -196,6 +196,18 @@ def api_settings(backend: Backend, **settings: Any) -> ApiSettings:
 
 
 @asynccontextmanager
+async def open_hand(backend: Backend) -> AsyncIterator[Hand]:
+    """A worker on this backend, which has registered the identity model."""
+    settings = api_settings(backend)
+    store = JobStore(backend.connect(settings), settings)
+    try:
+        await Registry(store.connection).publish_models([identity_spec()])
+        yield Hand(store)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def running_api(
     backend: Backend, *, clock_ms: Any = lambda: 0, models: Sequence[ModelSpec] = (), **settings: Any
 ) -> AsyncIterator[Api]:
