@@ -16,7 +16,7 @@ from tests.support.stores import Rig, a_result, an_error
 
 URL = "https://receiver.example/hook"
 HOST = "receiver.example"
-SECRET = "whsec_" + "c2VjcmV0LXNlY3JldC1zZWNyZXQt"
+SECRET = "whsec_" + "c2VjcmV0" * 4
 LEASE_MS = 20_000
 DONE = Attempt(at_ms=1, duration_ms=2, status=200)
 REFUSED = Attempt(at_ms=1, duration_ms=2, status=500, fault="status")

@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from importlib.metadata import version
+from random import Random
 from time import monotonic
 from typing import Any, Final
 
@@ -77,6 +78,7 @@ class WebhookWorker(ProcessWorker):
         *,
         resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
+        rng: Random | None = None,
         **arq_options: Any,
     ) -> None:
         """Needs a running event loop; takes over `store` and closes it at the end."""
@@ -106,7 +108,9 @@ class WebhookWorker(ProcessWorker):
             user_agent=f"inferq/{version('inferq')}",
             tls=tls,
         )
-        courier = Courier(store, self._deliveries, self._sender, settings.webhook_secrets, settings.webhook_schedule)
+        courier = Courier(
+            store, self._deliveries, self._sender, settings.webhook_secrets, settings.webhook_schedule, rng or Random()
+        )
         self.ctx |= {"courier": courier, "slow": self._slow}
 
     def loops(self) -> Loops:
