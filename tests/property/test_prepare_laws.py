@@ -5,7 +5,6 @@ import warnings
 from functools import cache
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -18,7 +17,6 @@ from tests.support import pillow_reference as reference
 from tests.support.photos import encode, exif_with_orientation, photo
 from workers.prepare import prepare
 from workers.prepare.geometry import Size, window
-from workers.prepare.quick import SMOOTH, recipes
 
 CAP = 250_000
 AS_IT_IS = InputSpec("image", Datatype.UINT8, (-1, -1, 3), kind=InputKind.IMAGE, image=ImageOptions("HWC"))
@@ -190,12 +188,3 @@ def test_any_picture_at_any_size_is_within_two_levels_of_pillows(
         return  # the reference would resize it as a whole
     got = prepare(data, wanted, 10_000_000).array()
     assert reference.difference(got, reference.resized(expected, resize, crop, interpolation)) < 2
-
-
-@given(st.sampled_from(sorted(SMOOTH)), st.integers(1, 256))
-@settings(deadline=None)
-def test_a_recipe_neither_brightens_nor_shifts(interpolation: Interpolation, scale_steps: int) -> None:
-    for recipe in recipes(interpolation, scale_steps):
-        assert sum(recipe.taps) == pytest.approx(1)
-        assert recipe.taps == recipe.taps[::-1]
-        assert 0 <= recipe.drift < 1

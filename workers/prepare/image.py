@@ -67,7 +67,7 @@ def _read(picture: Picture, stored: Window, options: ImageOptions) -> Shrunk:
     shrink = max_shrink(picture.size, stored.resized, options.interpolation)
     while True:
         pixels, shrink = picture.read(shrink, options.color == "GRAY")
-        shrunk = Shrunk.measure(pixels, shrink, picture.size)
+        shrunk = Shrunk(pixels, shrink, picture.size)
         if shrunk.drift(stored.resized, options.interpolation) <= MAX_DRIFT:
             return shrunk
         shrink //= 2

@@ -5,7 +5,6 @@ The table holds the whole of scale, mean, std and datatype, so that every value 
 
 from typing import Any, Final
 
-import cv2
 import numpy as np
 
 from jobs.datatypes import Datatype
@@ -13,9 +12,6 @@ from jobs.spec import ColorOrder, ImageOptions
 
 CHANNELS: Final[dict[ColorOrder, int]] = {"RGB": 3, "BGR": 3, "GRAY": 1}
 _FLOATS: Final = frozenset({Datatype.FP16, Datatype.FP32, Datatype.FP64})
-_WORDS: Final = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}
-"""Words that OpenCV can move, by their size; what the bits mean to us is nothing to it."""
-
 Array = np.ndarray[Any, Any]
 
 
@@ -37,14 +33,15 @@ def value_table(datatype: Datatype, options: ImageOptions) -> Array | None:
 
 def write(pixels: Array, options: ImageOptions, table: Array | None, out: Array) -> None:
     """Write pixels [height, width, 1 or 3] (RGB) as the model's values to `out` [height, width, channels]."""
-    if pixels.shape[2] != out.shape[2]:
-        pixels = cv2.merge([pixels] * out.shape[2])
-    elif options.color == "BGR":
-        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-    if table is not None:
-        words = np.ascontiguousarray(table.T)[None]
-        pixels = cv2.LUT(pixels, words.view(_WORDS[words.itemsize])).view(words.dtype).reshape(out.shape)
-    out[...] = pixels
+    if table is None and options.color != "BGR":
+        out[...] = pixels  # one channel fills all
+        return
+    channels = out.shape[2]
+    for channel in range(channels):
+        source = channels - 1 - channel if options.color == "BGR" else channel
+        plane = pixels[:, :, source if pixels.shape[2] > 1 else 0]
+        # Every level is in the table: "clip" only spares numpy the check.
+        out[:, :, channel] = plane if table is None else table[channel].take(plane, mode="clip")
 
 
 def _cast(values: Array, datatype: Datatype) -> Array:
