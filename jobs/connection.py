@@ -30,15 +30,15 @@ from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
-from jobs import keys, outbox
-from jobs.settings import StoreSettings
+from jobs import keys, outbox, sentinel
+from jobs.settings import SettingsError, StoreSettings
 
 _LUA: Final = Path(__file__).parent / "lua"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _UNSUPPORTED_REPLIES: Final = ("MOVED ", "ASK ", "CLUSTERDOWN", "CROSSSLOT")
 _FAULTS: Final = (RedisError, OSError)  # asyncio.timeout raises TimeoutError, an OSError
 _AWAY: Final = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError, NoScriptError, OSError)
-_AWAY_REPLIES: Final = ("MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MISCONF", "UNKILLABLE", "BUSY ")
+_AWAY_REPLIES: Final = ("MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "MISCONF", "UNBLOCKED", "UNKILLABLE", "BUSY ")
 
 
 class StoreError(Exception):
@@ -86,6 +86,25 @@ def _refusal(exc: Exception) -> StoreError:
     return error
 
 
+def _pool(settings: StoreSettings) -> BlockingConnectionPool:
+    """A bounded pool whose callers wait, for the one server that the URL names or for the primary of its Sentinels."""
+    url, timeout_seconds = settings.redis_url, settings.redis_timeout_seconds
+    options: dict[str, Any] = {
+        "max_connections": settings.redis_pool_size,
+        "timeout": timeout_seconds,
+        "socket_timeout": timeout_seconds,
+        "socket_connect_timeout": timeout_seconds,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    try:
+        if url.partition(":")[0] in sentinel.SCHEMES:
+            return sentinel.PrimaryPool.at(url, timeout_seconds, **options)
+        return BlockingConnectionPool.from_url(url, **options)
+    except ValueError as exc:
+        raise SettingsError(f"INFERQ_REDIS_URL can't be used: {exc}") from exc
+
+
 class Call:
     """One command, or one script by its name."""
 
@@ -106,17 +125,8 @@ class Connection:
 
     @classmethod
     def from_settings(cls, settings: StoreSettings) -> "Connection":
-        """A connection that is not yet opened: the first call does that."""
-        pool = BlockingConnectionPool.from_url(
-            settings.redis_url,
-            max_connections=settings.redis_pool_size,
-            timeout=settings.redis_timeout_seconds,
-            socket_timeout=settings.redis_timeout_seconds,
-            socket_connect_timeout=settings.redis_timeout_seconds,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-        return cls(Redis(connection_pool=pool), settings.redis_timeout_seconds)
+        """A connection that is not yet opened: the first call does that. Raises SettingsError for a wrong URL."""
+        return cls(Redis(connection_pool=_pool(settings)), settings.redis_timeout_seconds)
 
     @property
     def client(self) -> Redis:

@@ -32,7 +32,8 @@ class StoreSettings(Settings):
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
-        description="Redis or Valkey primary: redis://[user:password@]host:port/db, rediss:// for TLS",
+        description="Redis or Valkey primary: redis://[user:password@]host:port/db, rediss:// for TLS; "
+        "or its Sentinels: redis+sentinel://[user:password@]host:port,host:port/service/db",
     )
     redis_timeout_seconds: Seconds = Field(5.0, description="deadline of one call to Redis, pool wait included")
     redis_pool_size: int = Field(

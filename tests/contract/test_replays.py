@@ -10,7 +10,7 @@ from jobs import keys
 from jobs.record import LOCAL_TENANT
 from jobs.state import State
 from jobs.store import Canceled, Deleted, Fail, Release, Retry, Settled, Submitted, Succeed
-from tests.contract.proxy import Proxy, proxy_to
+from tests.support.proxy import RedisProxy, proxy_to
 from tests.support.stores import DATABASE, LEASE_MS, MODEL, PAYLOAD, Rig, a_result, a_submission, an_error, open_rig
 
 pytestmark = pytest.mark.anyio
@@ -82,13 +82,13 @@ async def test_a_repeated_reap_and_sweep_find_nothing_more(rig: Rig) -> None:
 
 
 @pytest.fixture
-async def proxy(valkey_url: str) -> AsyncIterator[Proxy]:
+async def proxy(valkey_url: str) -> AsyncIterator[RedisProxy]:
     async with proxy_to(f"{valkey_url.rpartition('/')[0]}/{DATABASE}") as opened:
         yield opened
 
 
 @pytest.fixture
-async def cut(proxy: Proxy) -> AsyncIterator[Rig]:
+async def cut(proxy: RedisProxy) -> AsyncIterator[Rig]:
     """A store behind the proxy, its scripts loaded: the next reply is the one that the test means."""
     async with open_rig(proxy.url) as opened:
         await opened.submit()
@@ -97,7 +97,7 @@ async def cut(proxy: Proxy) -> AsyncIterator[Rig]:
 
 
 @pytest.mark.server
-async def test_a_submit_whose_reply_is_lost_is_sent_again_and_stored_once(proxy: Proxy, cut: Rig) -> None:
+async def test_a_submit_whose_reply_is_lost_is_sent_again_and_stored_once(proxy: RedisProxy, cut: Rig) -> None:
     proxy.lose_next_reply()
     job_id = await cut.submit()
     assert proxy.lost == 1
@@ -108,7 +108,7 @@ async def test_a_submit_whose_reply_is_lost_is_sent_again_and_stored_once(proxy:
 
 
 @pytest.mark.server
-async def test_a_settle_whose_reply_is_lost_counts_once(proxy: Proxy, cut: Rig) -> None:
+async def test_a_settle_whose_reply_is_lost_counts_once(proxy: RedisProxy, cut: Rig) -> None:
     job_id = await cut.submit()
     lease = await cut.lease()
     proxy.lose_next_reply()
@@ -119,7 +119,7 @@ async def test_a_settle_whose_reply_is_lost_counts_once(proxy: Proxy, cut: Rig) 
 
 
 @pytest.mark.server
-async def test_jobs_of_a_claim_whose_reply_is_lost_come_back_when_their_lease_ends(proxy: Proxy, cut: Rig) -> None:
+async def test_jobs_of_a_claim_whose_reply_is_lost_come_back_when_their_lease_ends(proxy: RedisProxy, cut: Rig) -> None:
     first = await cut.submit()
     cut.clock.advance(1)
     second = await cut.submit()
