@@ -15,6 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from api import problems
+from api.access_log import AccessLog
 from api.envelope import Envelope
 from api.problems import Problem, ProblemCode
 from api.routes import add_routes, allowed_methods
@@ -70,7 +71,8 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
             expose_headers=_EXPOSED_HEADERS,
             max_age=3600,
         )
-    app.add_middleware(Envelope, logs_access=settings.access_log)  # added last, so it is the outermost
+    logs_requests = settings.access_log and settings.log_level in ("DEBUG", "INFO")
+    app.add_middleware(Envelope, access_log=AccessLog() if logs_requests else None)  # added last: it is the outermost
     return app
 
 

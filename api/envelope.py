@@ -12,10 +12,10 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
+from api.access_log import AccessLog
 from api.problems import Problem, ProblemCode
 
 _SANE_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
-_LONGEST_LOGGED_PATH: Final = 200
 
 _DEFAULT_HEADERS: Final = (
     (b"cache-control", b"no-store"),
@@ -27,15 +27,14 @@ _DEFAULT_HEADERS: Final = (
 _DEFAULT_NAMES: Final = frozenset(name for name, _ in _DEFAULT_HEADERS)
 
 log: Any = structlog.get_logger(__name__)
-access_log: Any = structlog.get_logger("api.access")
 
 
 class Envelope:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, *, logs_access: bool = True) -> None:
+    def __init__(self, app: ASGIApp, access_log: AccessLog | None) -> None:
         self._app = app
-        self._logs_access = logs_access
+        self._access_log = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -51,8 +50,8 @@ class Envelope:
             problem = Problem(ProblemCode.INTERNAL_ERROR, "The server failed. Its log says why, under this request id.")
             await problems.response(problem, exchange.request_id)(exchange.scope, receive, exchange.send)
         finally:
-            if self._logs_access:
-                exchange.log()
+            if self._access_log:
+                exchange.log(self._access_log)
 
 
 class _Exchange:
@@ -83,16 +82,10 @@ class _Exchange:
             message = {**message, "body": b""}
         await self._send(message)
 
-    def log(self) -> None:
-        """One line, and no query, header or body ever in it. Status 0: no answer was begun."""
-        access_log.info(
-            "request",
-            method="HEAD" if self._is_head else self.scope["method"],
-            path=self.scope["path"][:_LONGEST_LOGGED_PATH],
-            status=self.status,
-            seconds=round(perf_counter() - self._started_at, 6),
-            request_id=self.request_id,
-        )
+    def log(self, access_log: AccessLog) -> None:
+        """Say what was asked and answered."""
+        method = "HEAD" if self._is_head else self.scope["method"]
+        access_log.write(method, self.scope["path"], self.status, perf_counter() - self._started_at, self.request_id)
 
 
 def _request_id(scope: Scope) -> str:
