@@ -56,15 +56,25 @@ async def read_body(request: Request, headers: RequestHeaders, *, max_bytes: int
     Raises Problem: too large (as soon as that is known), too slow, cut short, or with a content encoding.
     """
     with body_unread():
-        declared = _check_headers(headers, max_bytes)
+        _refuse_encoding(headers)
+    return await read_encoded_body(request, headers, max_bytes=max_bytes, grace_seconds=grace_seconds)
+
+
+async def read_encoded_body(
+    request: Request, headers: RequestHeaders, *, max_bytes: int, grace_seconds: float = 20.0
+) -> bytes:
+    """The same for a body whose content encoding is the caller's business: the bytes as they were sent."""
+    with body_unread():
+        declared = _declared_length(headers)
+        if declared is not None and declared > max_bytes:
+            raise _too_large(max_bytes)
     body = await _receive(request, max_bytes, grace_seconds)
     if declared is not None and len(body) != declared:
         raise _cut_short()
     return body
 
 
-def _check_headers(headers: RequestHeaders, max_bytes: int) -> int | None:
-    """The declared length, None where there is none."""
+def _refuse_encoding(headers: RequestHeaders) -> None:
     encoding = headers.one(b"content-encoding").lower()
     if encoding not in ("", "identity"):
         raise Problem(
@@ -72,13 +82,10 @@ def _check_headers(headers: RequestHeaders, max_bytes: int) -> int | None:
             f"The body has the Content-Encoding {encoding}; send it without one.",
             headers={"Accept-Encoding": "identity"},
         )
-    declared = _declared_length(headers)
-    if declared is not None and declared > max_bytes:
-        raise _too_large(max_bytes)
-    return declared
 
 
 def _declared_length(headers: RequestHeaders) -> int | None:
+    """None where there is none."""
     text = headers.one(b"content-length")
     if not text:
         return None
