@@ -79,7 +79,8 @@ class OutputSpec:
 class ModelSpec:
     """A model as the product serves it; `max_batch_size` 0 means that it has no batch dimension.
 
-    `refusal` is one sentence that says why no job is accepted for it, and None where jobs are.
+    `refusal` is one sentence that says why no job is accepted for it, and None where jobs are. `config` is the engine's
+    own configuration of it as JSON, for clients that ask for it; '' where a worker that does not know it wrote this.
     """
 
     name: str
@@ -92,6 +93,7 @@ class ModelSpec:
     decoupled: bool = False
     refusal: str | None = None
     notes: tuple[str, ...] = field(default=())
+    config: str = ""
 
     def input(self, name: str) -> InputSpec | None:
         """The input of this name."""

@@ -3,6 +3,7 @@
 It never raises: a model that can't be served, or whose `inferq` parameter is wrong, gets a spec with a refusal.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -12,6 +13,7 @@ from jobs.spec import InputSpec, ModelSpec, OutputSpec
 from workers.triton import kinds, parameter
 from workers.triton.parameter import Parameter, ParameterError
 from workers.triton.pb import inference_pb2 as pb
+from workers.triton.plain import plain
 
 _DATATYPES: Final[Mapping[int, Datatype]] = MappingProxyType(
     {
@@ -72,6 +74,7 @@ def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> Mo
         decoupled=is_decoupled,
         refusal=refusal,
         notes=(_DECOUPLED,) if is_decoupled else (),
+        config=json.dumps(plain(config), separators=(",", ":"), ensure_ascii=False),
     )
 
 
