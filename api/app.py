@@ -21,6 +21,7 @@ from api.problems import Problem, ProblemCode
 from api.routes import add_routes, allowed_methods
 from api.services import Services
 from api.settings import ApiSettings
+from jobs.codec import UnknownVersion
 from jobs.connection import StoreError, StoreUnavailable
 from jobs.store import JobStore
 
@@ -61,6 +62,7 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
     add_routes(app, has_docs=settings.docs)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(StoreError, _on_store_error)
+    app.add_exception_handler(UnknownVersion, _on_newer_record)
     app.add_exception_handler(HTTPException, _on_http_exception)
     if settings.allow_origins:
         app.add_middleware(
@@ -94,6 +96,12 @@ async def _on_store_error(request: Request, exc: Exception) -> Response:
     if not isinstance(exc, StoreUnavailable):
         log.warning("the store refused a call", error=str(exc), request_id=request.state.request_id)
     return problems.response(problems.from_store(exc), request.state.request_id)
+
+
+async def _on_newer_record(request: Request, exc: Exception) -> Response:
+    """While a new version is being rolled out, old processes meet records that only new ones can read."""
+    problem = Problem(ProblemCode.STORE_UNAVAILABLE, "A newer version of this server wrote this job. Ask again.")
+    return problems.response(problem, request.state.request_id)
 
 
 async def _on_http_exception(request: Request, exc: Exception) -> Response:

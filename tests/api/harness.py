@@ -168,9 +168,9 @@ class Api:
         assert found is not None
         return found.job
 
-    async def damage(self, job_id: str) -> None:
+    async def damage(self, job_id: str, request: bytes = b"\xc1") -> None:
         """Make a record unreadable."""
-        await self.store.connection.run(Call("HSET", keys.job_key(job_id), "request", b"\xc1"))
+        await self.store.connection.run(Call("HSET", keys.job_key(job_id), "request", request))
 
     async def beat(self, *beats: WorkerBeat) -> None:
         """Let these workers be alive, and the application know it."""

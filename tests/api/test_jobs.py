@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgpack
 import pytest
 
-from jobs import keys
+from jobs import codec, keys
 from jobs.errors import ErrorCode
 from jobs.registry import LaneState
 from jobs.state import State
@@ -334,6 +335,14 @@ async def test_a_record_whose_input_has_expired_does_not_break_the_list(api: Api
     response = await api.get("/jobs")
     assert response.status_code == 200
     assert [job["id"] for job in response.json()["jobs"]] == [kept]
+
+
+async def test_a_record_of_a_newer_version_is_for_newer_processes_to_read(api: Api) -> None:
+    """B021: during a roll-out an old process answers that another should be asked."""
+    job_id = await api.submit()
+    await api.damage(job_id, msgpack.packb([codec.VERSION + 1, {}]))
+    response = await api.get(f"/jobs/{job_id}")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
 
 
 @pytest.mark.parametrize("query", ["force=yes", "force=true&force=true"])
