@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _WAIT: Final = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+_ASYNC: Final = re.compile(r"(?:^|[,;])\s*respond-async\s*(?=$|[,;])", re.IGNORECASE)
 _MOST_RANGES: Final = 64
 
 
@@ -50,3 +51,8 @@ def preferred_wait(prefer: Sequence[str], most_seconds: float) -> float | None:
     if found is None or int(found[1]) == 0:
         return None
     return min(float(found[1]), most_seconds)
+
+
+def prefers_async(prefer: Sequence[str]) -> bool:
+    """Whether the client states `Prefer: respond-async`."""
+    return _ASYNC.search(",".join(prefer)) is not None

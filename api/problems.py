@@ -35,6 +35,7 @@ class ProblemCode(StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     NOT_ACCEPTABLE = "not_acceptable"
     BODY_TOO_SLOW = "body_too_slow"
+    NOT_READY = "not_ready"
     NOT_DONE = "not_done"
     NO_RESULT = "no_result"
     RESULT_EXPIRED = "result_expired"
@@ -55,6 +56,7 @@ class ProblemCode(StrEnum):
     EMPTY_UPLOAD = "empty_upload"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
     INTERNAL_ERROR = "internal_error"
+    NOT_SUPPORTED = "not_supported"
     QUEUE_FULL = "queue_full"
     STORE_FULL = "store_full"
     STORE_UNAVAILABLE = "store_unavailable"
@@ -75,6 +77,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.INVALID_REQUEST: Kind(400, "The request is not valid"),
         ProblemCode.MALFORMED_BODY: Kind(400, "The body can't be parsed"),
         ProblemCode.INCOMPLETE_BODY: Kind(400, "The body ended early"),
+        ProblemCode.NOT_READY: Kind(400, "It is not ready"),
         ProblemCode.NOT_FOUND: Kind(404, "There is nothing at this path"),
         ProblemCode.UNKNOWN_JOB: Kind(404, "There is no such job"),
         ProblemCode.UNKNOWN_MODEL: Kind(404, "There is no such model"),
@@ -102,6 +105,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.EMPTY_UPLOAD: Kind(422, "The upload is empty"),
         ProblemCode.IDEMPOTENCY_CONFLICT: Kind(422, "The idempotency key stands for another request"),
         ProblemCode.INTERNAL_ERROR: Kind(500, "The server failed"),
+        ProblemCode.NOT_SUPPORTED: Kind(501, "This is not supported here"),
         ProblemCode.QUEUE_FULL: Kind(503, "The queue is full", 5),
         ProblemCode.STORE_FULL: Kind(503, "The store is full", 10),
         ProblemCode.STORE_UNAVAILABLE: Kind(503, "The store is not reachable", 2),
@@ -166,14 +170,19 @@ def from_store(exc: StoreError) -> Problem:
 
 def response(problem: Problem, request_id: str) -> Response:
     """The problem as `application/problem+json`; `request_id` lets the client and the log speak of the same request."""
+    return respond(problem, {**problem.to_plain(), "request_id": request_id}, MEDIA_TYPE)
+
+
+def respond(problem: Problem, content: Mapping[str, Any], media_type: str) -> Response:
+    """The answer to a problem with this JSON content: its status, headers and whether the connection ends."""
     headers = dict(problem.headers)
     retry_after_seconds = PROBLEMS[problem.code].retry_after_seconds
     if retry_after_seconds:
         headers.setdefault("Retry-After", str(retry_after_seconds))
-    content = orjson.dumps({**problem.to_plain(), "request_id": request_id})
+    body = orjson.dumps(content)
     if not problem.close:
-        return Response(content, problem.status, headers, MEDIA_TYPE)
-    return _LastResponse(content, problem.status, {**headers, "Connection": "close"}, MEDIA_TYPE)
+        return Response(body, problem.status, headers, media_type)
+    return _LastResponse(body, problem.status, {**headers, "Connection": "close"}, media_type)
 
 
 class _LastResponse(Response):

@@ -31,8 +31,18 @@ class ApiSettings(StoreSettings):
     max_body_bytes: int = Field(
         64 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE, description="largest request body; larger ones are refused with 413"
     )
+    max_json_bytes: int = Field(
+        32 * MEBIBYTE,
+        ge=1024,
+        le=1024 * MEBIBYTE,
+        description="largest JSON document in a body; parsed it takes far more",
+    )
     max_pixels: int = Field(100_000_000, ge=1, description="largest picture that is accepted, in pixels")
     max_wait_seconds: Seconds = Field(60.0, description="longest long-poll")
+    call_queue_seconds: Seconds = Field(
+        60.0, description="how long a synchronous call of /v2 may wait in the queue, unless it says so itself"
+    )
+    heartbeat_seconds: Seconds = Field(15.0, description="how often a silent stream of events shows that it lives")
     inline_output_bytes: int = Field(
         256 * 1024, ge=0, le=16 * MEBIBYTE, description="largest output, as JSON, that is part of the job object"
     )

@@ -14,7 +14,10 @@
 | `inferq:forget` | zset | while not empty | terminal ids, each with its tenant; score = when the record is gone |
 | `inferq:idem:{tenant}:{key}` | string | as the job's record | idempotency: id and fingerprint |
 | `inferq:models` | hash | for ever, one field a model | what workers have registered |
+| `inferq:statistics` | hash | as `inferq:models` | what the engine counted for each model, as last read |
 | `inferq:workers` | hash | fields removed when stale | heartbeats of live workers |
+| `inferq:keys` | hash | for ever, one field an API key | by name: hash of the key, tenant, scopes, models |
+| `inferq:weights` | hash | for ever, one field a tenant | shares of a busy model, where they are not 1 |
 | `inferq:done`, `inferq:started`, `inferq:cancel` | channel | | ids, 32 characters each, back to back |
 | `inferq:delivery:{delivery}` | hash | 7 days while it is tried, then as the record | one message and how far it is |
 | `inferq:attempts:{delivery}` | list, capped | as the delivery | what became of each attempt |
@@ -35,7 +38,10 @@ FORGET_KEY: Final = f"{PREFIX}forget"
 NOTHING_KEY: Final = f"{PREFIX}nothing"
 """Never exists: a script that must run although Redis is at its memory limit begins by deleting it."""
 MODELS_KEY: Final = f"{PREFIX}models"
+STATISTICS_KEY: Final = f"{PREFIX}statistics"
 WORKERS_KEY: Final = f"{PREFIX}workers"
+API_KEYS_KEY: Final = f"{PREFIX}keys"
+WEIGHTS_KEY: Final = f"{PREFIX}weights"
 DONE_CHANNEL: Final = f"{PREFIX}done"
 STARTED_CHANNEL: Final = f"{PREFIX}started"
 CANCEL_CHANNEL: Final = f"{PREFIX}cancel"

@@ -79,7 +79,21 @@ class Registry:
 
     async def forget_model(self, name: str) -> None:
         """Stop accepting jobs for a model; those that are queued stay."""
-        await self._connection.run(Call("HDEL", keys.MODELS_KEY, name))
+        await self._connection.run(Call("HDEL", keys.MODELS_KEY, name), Call("HDEL", keys.STATISTICS_KEY, name))
+
+    async def publish_statistics(self, entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Make known what the engine counted: by model, an entry for each version, in the engine's own words."""
+        if entries:
+            fields = [part for name, versions in entries.items() for part in (name, codec.encode(list(versions)))]
+            await self._connection.run(Call("HSET", keys.STATISTICS_KEY, *fields))
+
+    async def statistics(self, models: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """What was last published for these models; those that nothing is known of are left out."""
+        if not models:
+            return {}
+        (raws,) = await self._connection.run(Call("HMGET", keys.STATISTICS_KEY, *models))
+        found = {name: _statistics(raw) for name, raw in zip(models, raws, strict=True) if raw is not None}
+        return {name: versions for name, versions in found.items() if versions is not None}
 
     async def beat(self, beat: WorkerBeat) -> None:
         """Say that this worker is alive."""
@@ -112,6 +126,14 @@ def _spec(raw: bytes) -> ModelSpec | None:
     try:
         with codec.reading("model spec"):
             return ModelSpec.from_plain(codec.decode(raw))
+    except codec.CodecError:
+        return None
+
+
+def _statistics(raw: bytes) -> list[dict[str, Any]] | None:
+    try:
+        with codec.reading("statistics"):
+            return [dict(version) for version in codec.decode(raw)]
     except codec.CodecError:
         return None
 

@@ -47,7 +47,7 @@ class Serving:
             await asyncio.sleep(pause_seconds * (0.9 + 0.2 * self._tools.rng.random()))
 
     async def run_once(self) -> None:
-        """Describe every ready model of the engine; publish those that changed.
+        """Describe every ready model of the engine; publish those that changed, and what the engine counted for all.
 
         Raises JobFailure when the engine does not answer, and StoreError when Redis does not.
         """
@@ -62,6 +62,16 @@ class Serving:
             self._adopt(spec)
         if changed:
             self._tools.changed.set()
+        await self._publish_statistics(set(names))
+
+    async def _publish_statistics(self, names: set[str]) -> None:
+        """Nothing that serves depends on them, and an engine may have been built without."""
+        try:
+            counted = await self._tools.engine.statistics_by_model(_ENGINE_TIMEOUT_SECONDS)
+        except JobFailure as failure:
+            log.debug("no statistics: %s", failure)
+            return
+        await self._registry.publish_statistics({name: each for name, each in counted.items() if name in names})
 
     async def _describe(self, name: str) -> ModelSpec | None:
         try:

@@ -3,8 +3,8 @@
 Handlers take the request and give the response; FastAPI only matches paths and describes them in OpenAPI.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -13,22 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from api.routes import health, jobs, models, pages, results, submit
+from api.routes import facade, health, jobs, models, pages, results, submit
+from api.routes.endpoint import Endpoint
 from api.routes.openapi import document
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class Endpoint(NamedTuple):
-    """One method of one path; `answers` are the statuses that it can give, errors by `api.problems` included."""
-
-    method: str
-    path: str
-    handler: Handler
-    tag: str
-    answers: tuple[int, ...]
-    parameters: tuple[str, ...] = ()
-
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -71,23 +58,37 @@ class DirectRoute(APIRoute):
 
 
 def add_routes(app: FastAPI, *, has_docs: bool) -> None:
-    """Make the table's endpoints routes of the application."""
+    """Make the tables' endpoints routes of the application."""
     for endpoint in (*ENDPOINTS, _DOCS) if has_docs else ENDPOINTS:
-        described = document(endpoint.answers, endpoint.parameters)
-        app.router.add_api_route(
-            endpoint.path,
-            endpoint.handler,
-            methods=[endpoint.method],
-            name=endpoint.handler.__name__,
-            summary=(endpoint.handler.__doc__ or "").split(".")[0],
-            tags=[endpoint.tag],
-            status_code=endpoint.answers[0],
-            responses=described.responses,
-            openapi_extra=described.extra,
-            response_class=Response,
-            response_model=None,
-            route_class_override=DirectRoute,
-        )
+        _add(app, endpoint, DirectRoute)
+    for endpoint in facade.ENDPOINTS:
+        _add(app, endpoint, facade.FacadeRoute)
+    app.router.add_api_route(
+        facade.REST,
+        facade.rest,
+        methods=list(facade.METHODS),
+        include_in_schema=False,
+        response_model=None,
+        route_class_override=facade.FacadeRoute,
+    )
+
+
+def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
+    described = document(endpoint.answers, endpoint.parameters)
+    app.router.add_api_route(
+        endpoint.path,
+        endpoint.handler,
+        methods=[endpoint.method],
+        name=endpoint.handler.__name__,
+        summary=(endpoint.handler.__doc__ or "").split(".")[0],
+        tags=[endpoint.tag],
+        status_code=endpoint.answers[0],
+        responses=described.responses,
+        openapi_extra=described.extra,
+        response_class=Response,
+        response_model=None,
+        route_class_override=route_class,
+    )
 
 
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:

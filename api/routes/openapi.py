@@ -34,6 +34,23 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "output": {"in": "query", "schema": _TEXT, "description": "Only this output"},
         "if-none-match": {"in": "header", "schema": _TEXT, "description": "ETags that the client has"},
         "prefer": {"in": "header", "schema": _TEXT, "description": "wait=N: answer when the job is done, or after N s"},
+        "version": {"in": "path", "required": True, "schema": _TEXT, "description": "The model's version"},
+        "prefer-async": {
+            "in": "header",
+            "schema": _TEXT,
+            "description": "respond-async: answer at once with the job, and ask for its result later",
+        },
+        "header-length": {
+            "in": "header",
+            "schema": {"type": "integer", "minimum": 0},
+            "description": "Length of the JSON that raw tensors follow; 0 where all of the body is the one input",
+        },
+        "content-encoding": {
+            "in": "header",
+            "schema": {"enum": ["gzip", "deflate", "identity"]},
+            "description": "How the body is compressed",
+        },
+        "accept-encoding": {"in": "header", "schema": _TEXT, "description": "How the answer may be compressed"},
         "idempotency-key": {
             "in": "header",
             "schema": _TEXT,
@@ -41,6 +58,8 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
     }
 )
+
+_NAMES: Final = {"prefer-async": "prefer", "header-length": "inference-header-content-length"}
 
 _DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
     {
@@ -63,7 +82,7 @@ class Description(NamedTuple):
 
 def document(answers: Sequence[int], parameters: Sequence[str]) -> Description:
     """The description of an endpoint with these statuses and parameters."""
-    extra = {"parameters": [{"name": name, **PARAMETERS[name]} for name in parameters]}
+    extra = {"parameters": [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in parameters]}
     return Description({status: _answer(status) for status in answers}, extra if parameters else {})
 
 

@@ -22,15 +22,14 @@ from jobs.store import Inspection, Submission, SubmitReply, Submitted
 async def submit_job(request: Request) -> Response:
     """202 and the stored job, or 201 and the finished one where `Prefer: wait` gave it the time to finish."""
     shared = services(request)
-    if shared.probe.fault:
-        raise Problem(ProblemCode.STORE_UNAVAILABLE, "The store can't be used safely. The server's log says why.")
+    refuse_unsafe_store(shared)
     now_ms = time.time_ns() // 1_000_000
     submission = await _read(request, shared, now_ms)
     reply = await shared.submit(submission)
-    _refuse(reply, submission)
+    refuse(reply, submission)
     is_new = reply.word is Submitted.OK
     headers = {"Location": f"/jobs/{reply.job_id}"} | ({} if is_new else {"Idempotent-Replayed": "true"})
-    stored = _fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
+    stored = fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
     if stored is None:
         raise unknown_job()  # the first job of this key was deleted this very moment
     seconds = preferred_wait(request.headers.getlist("prefer"), shared.settings.max_wait_seconds)
@@ -43,12 +42,24 @@ async def submit_job(request: Request) -> Response:
 
 
 async def _read(request: Request, shared: Services, now_ms: int) -> Submission:
-    limits = IntakeLimits(shared.settings.max_body_bytes, shared.settings.max_pixels)
-    find_model = partial(known_model, shared)
+    find_model, limits = partial(known_model, shared), intake_limits(shared)
     return await read_submission(request, models=find_model, limits=limits, tenant=tenant(request), now_ms=now_ms)
 
 
-def _refuse(reply: SubmitReply, submission: Submission) -> None:
+def intake_limits(shared: Services) -> IntakeLimits:
+    """What one request may ask of this process."""
+    settings = shared.settings
+    return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes)
+
+
+def refuse_unsafe_store(shared: Services) -> None:
+    """Raise Problem where the server behind the store was found unfit to keep jobs."""
+    if shared.probe.fault:
+        raise Problem(ProblemCode.STORE_UNAVAILABLE, "The store can't be used safely. The server's log says why.")
+
+
+def refuse(reply: SubmitReply, submission: Submission) -> None:
+    """Raise Problem where the store did not take a submission."""
     if reply.word is Submitted.CONFLICT:
         raise Problem(
             ProblemCode.IDEMPOTENCY_CONFLICT,
@@ -68,7 +79,7 @@ async def _wait(request: Request, shared: Services, stored: Inspection, seconds:
         return stored
 
 
-def _fresh(submission: Submission, now_ms: int) -> Inspection:
+def fresh(submission: Submission, now_ms: int) -> Inspection:
     """A job that was stored just now, by this process' clock: its place in the queue is not known yet."""
     request = submission.request
     due_ms = max(now_ms, request.run_at_ms)

@@ -198,14 +198,15 @@ class ScriptedTriton:
         return response
 
     async def _statistics(self, request: pb.ModelStatisticsRequest, context: Any) -> pb.ModelStatisticsResponse:
-        script = await self._script(request.name, context)
         response = pb.ModelStatisticsResponse()
-        entry = response.model_stats.add(
-            name=request.name, version="1", inference_count=script.inferences, execution_count=script.executions
-        )
-        entry.inference_stats.success.count = script.executions
-        for size, count in sorted(script.sizes.items()):
-            entry.batch_stats.add(batch_size=size).compute_infer.count = count
+        for name in [request.name] if request.name else list(self._scripts):
+            script = await self._script(name, context)
+            entry = response.model_stats.add(
+                name=name, version="1", inference_count=script.inferences, execution_count=script.executions
+            )
+            entry.inference_stats.success.count = script.executions
+            for size, count in sorted(script.sizes.items()):
+                entry.batch_stats.add(batch_size=size).compute_infer.count = count
         return response
 
     async def _infer(self, request: pb.ModelInferRequest, context: Any) -> pb.ModelInferResponse | bytes:

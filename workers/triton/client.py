@@ -138,12 +138,19 @@ class TritonClient:
 
     async def statistics(self, model: str, version: str, timeout_seconds: float) -> ModelStatistics:
         """The counters of a model, summed over all addresses that answer; an empty version sums over all versions."""
+        return decode.statistics(await self._counters(model, version, timeout_seconds))
+
+    async def statistics_by_model(self, timeout_seconds: float) -> dict[str, list[dict[str, Any]]]:
+        """The counters of every model's versions in the engine's own words, summed over all addresses that answer."""
+        return decode.statistics_by_model(await self._counters("", "", timeout_seconds))
+
+    async def _counters(self, model: str, version: str, timeout_seconds: float) -> list[pb.ModelStatistics]:
         request = pb.ModelStatisticsRequest(name=model, version=version)
         results = await self._ask_all(lambda endpoint: endpoint.stub.ModelStatistics, request, timeout_seconds)
         answers = [result for result in results if not isinstance(result, JobFailure)]
         if not answers:
             raise results[0]
-        return decode.statistics(entry for answer in answers for entry in answer.model_stats)
+        return [entry for answer in answers for entry in answer.model_stats]
 
     async def _any(self, method: _Method, request: object, timeout_seconds: float, field: str) -> bool:
         results = await self._ask_all(method, request, timeout_seconds)

@@ -5,7 +5,7 @@ It trusts nothing: a response that makes no sense becomes EngineFailed here, bef
 
 import struct
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -15,6 +15,7 @@ from jobs.tensors import Tensor
 from workers.triton.errors import stream_failure_of
 from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics, Spent
 from workers.triton.pb import inference_pb2 as pb
+from workers.triton.plain import plain, summed
 
 _NUMBERS: Final = {
     Datatype.BOOL: ("bool_contents", "?"),
@@ -72,6 +73,18 @@ def index(response: pb.RepositoryIndexResponse) -> tuple[IndexEntry, ...]:
 def statistics(entries: Iterable[pb.ModelStatistics]) -> ModelStatistics:
     """The sum over several versions' counters."""
     return sum((_statistics(entry) for entry in entries), ModelStatistics())
+
+
+def statistics_by_model(entries: Iterable[pb.ModelStatistics]) -> dict[str, list[dict[str, Any]]]:
+    """Counters as the engine spells them, by model, one entry a version; the same version of several engines added."""
+    versions: dict[tuple[str, str], dict[str, Any]] = {}
+    for entry in entries:
+        key = entry.name, entry.version
+        versions[key] = summed(versions[key], plain(entry)) if key in versions else plain(entry)
+    models: dict[str, list[dict[str, Any]]] = {}
+    for (name, _), version in versions.items():
+        models.setdefault(name, []).append(version)
+    return models
 
 
 def _statistics(entry: pb.ModelStatistics) -> ModelStatistics:

@@ -5,7 +5,6 @@ Pure: every field by its name, numbers as numbers, enumerations by name, default
 
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 
@@ -18,7 +17,7 @@ def plain(message: Message) -> dict[str, Any]:
     }
 
 
-def _value(field: FieldDescriptor, value: Any) -> Any:
+def _value(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         of_value = field.message_type.fields_by_name["value"]
         return {str(key): _single(of_value, value[key]) for key in sorted(value)}
@@ -27,7 +26,7 @@ def _value(field: FieldDescriptor, value: Any) -> Any:
     return _single(field, value)
 
 
-def _single(field: FieldDescriptor, value: Any) -> Any:
+def _single(field: Any, value: Any) -> Any:
     if field.message_type is not None:
         return plain(value)
     if field.enum_type is not None:

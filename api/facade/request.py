@@ -1,0 +1,213 @@
+"""Reads what Triton's clients post to `/infer` into a draft, and what form they want the answer in.
+
+It owns what of that protocol has a meaning here. Shapes are the client's own, batch dimension included.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from api.formats import FormatError, json
+from api.formats.binary import BinarySection, split
+from api.intake.describe import dims, names
+from api.intake.draft import Draft, DraftOutput, DraftTensor
+from api.intake.envelope import draft_from_document
+from api.intake.limits import MAX_TIMEOUT_SECONDS, IntakeLimits
+from api.problems import Problem, ProblemCode
+from jobs.datatypes import Datatype, pack_bytes
+from jobs.spec import ModelSpec
+from jobs.tensors import Buffer
+
+_INPUT_MEMBERS: Final = ("name", "datatype", "shape", "data")
+_HANDLED_PARAMETERS: Final = frozenset({"binary_data_output", "priority", "timeout"})
+_SHARED_MEMORY: Final = "shared_memory_"
+_SEQUENCE: Final = "sequence_"
+_MICROSECONDS: Final = 1_000_000
+
+
+class Wanted(NamedTuple):
+    """Which form the answer has: `binary` says by name, `is_binary` for the outputs that it does not name."""
+
+    binary: Mapping[str, bool]
+    is_binary: bool
+
+    def is_raw(self, output: str) -> bool:
+        """Whether the output comes as raw bytes behind the JSON."""
+        return self.binary.get(output, self.is_binary)
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """One request: what it asks of the model, and how it wants the answer. `queue_seconds` None leaves that to us."""
+
+    draft: Draft
+    wanted: Wanted
+    queue_seconds: float | None
+
+
+def read_infer(body: bytes, header_length: str, model: ModelSpec, limits: IntakeLimits) -> InferRequest:
+    """What a body says; `header_length` is '' where all of it is JSON. Raises Problem."""
+    if not header_length:
+        return _read(_parsed(body, limits), None, model)
+    if not (header_length.isascii() and header_length.isdigit() and len(header_length) <= 18):
+        raise Problem(ProblemCode.INVALID_REQUEST, "Inference-Header-Content-Length is not a number of bytes.")
+    if int(header_length) == 0:
+        return _raw(body, model)
+    try:
+        header, section = split(body, int(header_length))
+    except FormatError as exc:
+        raise Problem(
+            ProblemCode.MALFORMED_BODY, f"The body does not fit Inference-Header-Content-Length: {exc}."
+        ) from None
+    request = _read(_parsed(bytes(header), limits), section, model)
+    try:
+        section.finish()
+    except FormatError as exc:
+        raise Problem(ProblemCode.INVALID_TENSOR, f"The sizes don't add up: {exc}.") from None
+    return request
+
+
+def _parsed(text: bytes, limits: IntakeLimits) -> dict[str, Any]:
+    if len(text) > limits.max_json_bytes:
+        raise Problem(
+            ProblemCode.PAYLOAD_TOO_LARGE,
+            f"The JSON is larger than {limits.max_json_bytes} bytes; send large tensors as raw bytes.",
+        )
+    try:
+        document = json.loads(text)
+    except FormatError as exc:
+        raise Problem(ProblemCode.MALFORMED_BODY, f"failed to parse the request JSON buffer: {exc}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("inputs"), list):
+        raise Problem(ProblemCode.MALFORMED_BODY, "The request is not an object with an array `inputs`.")
+    return document
+
+
+def _read(document: Mapping[str, Any], section: BinarySection | None, model: ModelSpec) -> InferRequest:
+    parameters = document.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise Problem(ProblemCode.MALFORMED_BODY, "`parameters` is not an object.")
+    _refuse_sequences(parameters, model)
+    outputs, wanted = _outputs(document.get("outputs"), parameters)
+    draft = draft_from_document(
+        {
+            "id": document.get("id", ""),
+            "inputs": [_input(item) for item in document["inputs"]],
+            "outputs": outputs,
+            "parameters": {name: value for name, value in parameters.items() if name not in _HANDLED_PARAMETERS},
+        },
+        section,
+    )
+    check_shapes(draft.tensors, model)
+    return InferRequest(_as_numbers(draft, model), wanted, _queue_seconds(parameters.get("timeout")))
+
+
+def _input(item: Any) -> dict[str, Any]:
+    """One input's known members; Triton passes over those that it does not know."""
+    if not isinstance(item, dict):
+        raise Problem(ProblemCode.MALFORMED_BODY, "An input is not an object.")
+    parameters = _parameters_of(item, "input")
+    known = {name: item[name] for name in _INPUT_MEMBERS if name in item}
+    if "binary_data_size" in parameters:
+        known["parameters"] = {"binary_data_size": parameters["binary_data_size"]}
+    return known
+
+
+def _outputs(items: Any, parameters: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Wanted]:
+    is_binary = _truth(parameters.get("binary_data_output", False), "binary_data_output")
+    if items is None:
+        return [], Wanted({}, is_binary)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise Problem(ProblemCode.MALFORMED_BODY, "`outputs` is not an array of objects.")
+    asked: list[dict[str, Any]] = []
+    binary: dict[str, bool] = {}
+    for item in items:
+        given = _parameters_of(item, "output")
+        if "binary_data" in given and isinstance(item.get("name"), str):
+            binary[item["name"]] = _truth(given["binary_data"], "binary_data")
+        classes = {"classification": given["classification"]} if "classification" in given else {}
+        asked.append({"name": item.get("name"), "parameters": classes})
+    return asked, Wanted(binary, is_binary)
+
+
+def _parameters_of(item: Mapping[str, Any], what: str) -> dict[str, Any]:
+    parameters = item.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise Problem(ProblemCode.MALFORMED_BODY, f"An {what}'s `parameters` is not an object.")
+    if any(name.startswith(_SHARED_MEMORY) for name in parameters):
+        raise Problem(
+            ProblemCode.NOT_SUPPORTED,
+            f"The {what} is in shared memory, which a queue can't reach; send its bytes in the request.",
+        )
+    return parameters
+
+
+def _refuse_sequences(parameters: Mapping[str, Any], model: ModelSpec) -> None:
+    if any(name.startswith(_SEQUENCE) for name in parameters):
+        raise Problem(
+            ProblemCode.NOT_SUPPORTED,
+            f"The request is part of a sequence; requests for model `{model.name}` are queued, and run in any order.",
+        )
+
+
+def _truth(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise Problem(ProblemCode.INVALID_PARAMETER, f"The parameter `{name}` is not true or false.")
+    return value
+
+
+def _queue_seconds(timeout: Any) -> float | None:
+    """The protocol's timeout is how many microseconds a request may wait in the engine's queue; 0 says nothing."""
+    if timeout is None or timeout == 0:
+        return None
+    if type(timeout) is not int or not 0 < timeout <= MAX_TIMEOUT_SECONDS * _MICROSECONDS:
+        raise Problem(ProblemCode.INVALID_PARAMETER, "The parameter `timeout` is not a number of microseconds.")
+    return max(timeout / _MICROSECONDS, 0.001)
+
+
+def _as_numbers(draft: Draft, model: ModelSpec) -> Draft:
+    """Here an output is classified only where the request says so, whatever the model's own parameter prefers."""
+    asked = draft.outputs or tuple(DraftOutput(spec.name) for spec in model.outputs)
+    outputs = tuple(DraftOutput(output.name, output.classes or 0) for output in asked)
+    return Draft(draft.options, draft.tensors, (), outputs, draft.parameters, draft.request_id)
+
+
+def check_shapes(tensors: tuple[DraftTensor, ...], model: ModelSpec) -> None:
+    """Raise Problem for a tensor of a batching model that comes without the batch dimension."""
+    if model.max_batch_size == 0:
+        return
+    for tensor in tensors:
+        spec = model.input(tensor.name)
+        if spec is not None and len(tensor.shape) != len(spec.dims) + 1:
+            raise Problem(
+                ProblemCode.INVALID_TENSOR,
+                f"unexpected shape for input '{spec.name}' for model '{model.name}'. Expected "
+                f"{dims((-1, *spec.dims))}, got {dims(tensor.shape[:40])}: the first dimension is the batch.",
+            )
+
+
+def _raw(body: bytes, model: ModelSpec) -> InferRequest:
+    """The whole body is the one input's element or elements, in a batch of one."""
+    if len(model.inputs) != 1:
+        raise Problem(
+            ProblemCode.MISSING_INPUT,
+            f"A raw request is for a model with one input; model `{model.name}` has "
+            f"{names(spec.name for spec in model.inputs)}.",
+        )
+    (spec,) = model.inputs
+    data: Buffer = pack_bytes([body]) if spec.datatype is Datatype.BYTES else body
+    shape = _raw_shape(spec.dims, len(body), spec.datatype.itemsize)
+    batch = (1,) if model.max_batch_size else ()
+    draft = Draft(tensors=(DraftTensor(spec.name, spec.datatype, (*batch, *shape), data=data),))
+    return InferRequest(_as_numbers(draft, model), Wanted({}, is_binary=True), None)
+
+
+def _raw_shape(wanted: tuple[int, ...], nbytes: int, itemsize: int | None) -> tuple[int, ...]:
+    """The dims, with what the number of bytes says in the place of the variable one. Raises Problem."""
+    if sum(dim < 0 for dim in wanted) > 1:
+        raise Problem(ProblemCode.INVALID_TENSOR, f"The shape {dims(wanted)} can't be told from raw bytes.")
+    if itemsize is None:
+        return tuple(abs(dim) for dim in wanted)
+    fixed = itemsize
+    for dim in wanted:
+        fixed *= abs(dim)
+    return tuple(nbytes // fixed if dim < 0 and fixed else dim for dim in wanted)

@@ -1,0 +1,42 @@
+"""Models as Triton's clients read of them: metadata, configuration, the repository's index.
+
+Pure: it says what a spec says in the words of that protocol, batch dimension included.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from jobs.spec import InputSpec, ModelSpec, OutputSpec
+
+SERVER_NAME: Final = "inferq"
+EXTENSIONS: Final = ("classification", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+"""What of Triton's extensions is answered; the others are refused."""
+
+
+def server_metadata(version: str) -> dict[str, Any]:
+    """Who answers."""
+    return {"name": SERVER_NAME, "version": version, "extensions": EXTENSIONS}
+
+
+def model_metadata(spec: ModelSpec) -> dict[str, Any]:
+    """What a model takes and gives; -1 is variable, and so is the batch dimension."""
+    batch = (-1,) if spec.max_batch_size else ()
+    return {
+        "name": spec.name,
+        "versions": spec.versions,
+        "platform": spec.platform,
+        "inputs": _tensors(spec.inputs, batch),
+        "outputs": _tensors(spec.outputs, batch),
+    }
+
+
+def _tensors(specs: Sequence[InputSpec] | Sequence[OutputSpec], batch: tuple[int, ...]) -> list[dict[str, Any]]:
+    return [{"name": spec.name, "datatype": spec.datatype.value, "shape": (*batch, *spec.dims)} for spec in specs]
+
+
+def index_entries(spec: ModelSpec, *, is_ready: bool) -> Iterable[dict[str, Any]]:
+    """A model's versions in the repository's index."""
+    state = (
+        {"state": "READY"} if is_ready else {"state": "UNAVAILABLE", "reason": spec.refusal or "no worker serves it"}
+    )
+    return [{"name": spec.name, "version": version, **state} for version in spec.versions]

@@ -1,0 +1,115 @@
+"""Every path of the façade, and how it answers in Triton's form where something is wrong.
+
+It owns the table and the translation of problems; what a call does is in `api.routes.v2` and `api.routes.infer`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import structlog
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from api import problems
+from api.facade import errors
+from api.problems import Problem, ProblemCode
+from api.routes import infer, v2
+from api.routes.endpoint import Endpoint
+from jobs.connection import StoreError, StoreUnavailable
+
+_MODEL: Final = "/v2/models/{name}"
+_VERSION: Final = f"{_MODEL}/versions/{{version}}"
+_READING: Final = (200, 404, 503)
+_INFERRING: Final = (200, 202, 400, 404, 408, 413, 415, 499, 500, 501, 503, 504)
+_INFER_PARAMETERS: Final = ("prefer-async", "idempotency-key", "header-length", "content-encoding", "accept-encoding")
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/v2", v2.server, "facade", (200,)),
+    Endpoint("GET", "/v2/health/live", v2.live, "facade", (200,)),
+    Endpoint("GET", "/v2/health/ready", v2.ready, "facade", (200, 400)),
+    Endpoint("GET", "/v2/models/stats", v2.statistics, "facade", (200, 503)),
+    *(
+        endpoint
+        for path, names in ((_MODEL, ("name",)), (_VERSION, ("name", "version")))
+        for endpoint in (
+            Endpoint("GET", path, v2.metadata, "facade", _READING, names),
+            Endpoint("GET", f"{path}/config", v2.config, "facade", (200, 400, 404, 503), names),
+            Endpoint("GET", f"{path}/ready", v2.model_ready, "facade", (200, 400, 503), names),
+            Endpoint("GET", f"{path}/stats", v2.statistics, "facade", _READING, names),
+            Endpoint("POST", f"{path}/infer", infer.infer, "facade", _INFERRING, (*names, *_INFER_PARAMETERS)),
+            Endpoint("POST", f"{path}/generate", v2.refuse_generate, "facade", (501,), names),
+            Endpoint("POST", f"{path}/generate_stream", v2.refuse_generate, "facade", (501,), names),
+        )
+    ),
+    Endpoint("POST", "/v2/repository/index", v2.repository_index, "facade", (200, 400, 413)),
+)
+
+
+class _Refused(NamedTuple):
+    """Paths that Triton has and this façade refuses, whatever the method."""
+
+    prefix: str
+    handler: Callable[[Request], Any]
+
+
+_REFUSED: Final = (
+    _Refused("/v2/repository/", v2.refuse_control),
+    _Refused("/v2/systemsharedmemory/", v2.refuse_shared_memory),
+    _Refused("/v2/cudasharedmemory/", v2.refuse_shared_memory),
+    _Refused("/v2/trace/", v2.refuse_settings),
+    _Refused("/v2/logging", v2.refuse_settings),
+)
+_TRACE_OF_MODEL: Final = "/trace/setting"
+REST: Final = "/v2/{rest:path}"
+"""Everything else below /v2."""
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+log: Any = structlog.get_logger(__name__)
+
+
+class FacadeRoute(APIRoute):
+    """A route whose refusals have Triton's form."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """The handler, with what it raises translated."""
+        handler = self.endpoint
+
+        async def answer(request: Request) -> Response:
+            try:
+                answered: Response = await handler(request)
+            except Problem as problem:
+                return errors.response(problem)
+            except StoreError as exc:
+                if not isinstance(exc, StoreUnavailable):
+                    log.warning("the store refused a call", error=str(exc), request_id=request.state.request_id)
+                return errors.response(problems.from_store(exc))
+            return answered
+
+        return answer
+
+
+async def rest(request: Request) -> Response:
+    """What Triton has and is refused here, another method than a path takes, or nothing at all."""
+    path = request.url.path
+    allowed = sorted(_methods(request))
+    if allowed:
+        headers = {"Allow": ", ".join(allowed)}
+        raise Problem(ProblemCode.METHOD_NOT_ALLOWED, f"This path takes {', '.join(allowed)}.", headers=headers)
+    for refused in _REFUSED:
+        if path.startswith(refused.prefix):
+            await refused.handler(request)
+    if path.endswith(_TRACE_OF_MODEL):
+        await v2.refuse_settings(request)
+    raise Problem(ProblemCode.NOT_FOUND, "This path leads nowhere.")
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods that this path takes, were it asked for with one of them."""
+    found: set[str] = set()
+    for route in request.app.router.routes:
+        if getattr(route, "path", REST) != REST and route.matches(request.scope)[0] is Match.PARTIAL:
+            found |= route.methods
+    return found

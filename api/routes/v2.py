@@ -1,0 +1,136 @@
+"""The façade `/v2`: an unmodified Triton client talks to it as to Triton, and every inference goes through the queue.
+
+It owns what such a call does; how requests and answers read is the business of `api.facade`.
+"""
+
+from typing import Any, Final, NoReturn
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.facade import shown
+from api.problems import Problem, ProblemCode
+from api.routes.access import known_model, services
+from api.routes.answers import json_response
+from api.services import Services
+from jobs.spec import ModelSpec
+
+_MAX_INDEX_BYTES: Final = 4096
+
+
+async def server(request: Request) -> Response:
+    """Who answers, and which of Triton's extensions it knows."""
+    return json_response(shown.server_metadata(request.app.version))
+
+
+async def live(request: Request) -> Response:
+    """Whether this process answers."""
+    return Response(status_code=200)
+
+
+async def ready(request: Request) -> Response:
+    """Whether an inference would be accepted now: 200, or 400 as Triton has it."""
+    reasons = services(request).faults()
+    if reasons:
+        raise Problem(ProblemCode.NOT_READY, f"The server is not ready: {'; '.join(reasons)}.")
+    return Response(status_code=200)
+
+
+async def model_ready(request: Request) -> Response:
+    """Whether an inference of this model would be accepted and run now: 200, or 400 as Triton has it."""
+    shared = services(request)
+    try:
+        spec = await _model(request, shared)
+    except Problem as problem:
+        if problem.status != 404:
+            raise
+        raise Problem(ProblemCode.NOT_READY, problem.detail) from None
+    if not shared.catalog.is_ready(spec):
+        raise Problem(ProblemCode.NOT_READY, spec.refusal or f"No worker serves model '{spec.name}' at the moment.")
+    return Response(status_code=200)
+
+
+async def metadata(request: Request) -> Response:
+    """What a model takes and gives."""
+    return json_response(shown.model_metadata(await _model(request, services(request))))
+
+
+async def config(request: Request) -> Response:
+    """The model's configuration as the engine has it."""
+    spec = await _model(request, services(request))
+    if not spec.config:
+        raise Problem(ProblemCode.NOT_READY, f"No worker has told the configuration of model '{spec.name}' yet.")
+    return Response(spec.config.encode(), media_type="application/json")
+
+
+async def statistics(request: Request) -> Response:
+    """What the engine counted for a model, or for all, as workers last read it."""
+    shared = services(request)
+    names = [(await _model(request, shared)).name] if "name" in request.path_params else sorted(shared.catalog.models)
+    known = await shared.registry.statistics(names)
+    wanted = request.path_params.get("version")
+    entries = [
+        entry for name in names for entry in known.get(name, ()) if wanted is None or entry.get("version") == wanted
+    ]
+    return json_response({"model_stats": entries})
+
+
+async def repository_index(request: Request) -> Response:
+    """Every model and version; with `{"ready": true}` those that would be run now."""
+    shared = services(request)
+    only_ready = await _wants_ready(request)
+    entries: list[dict[str, Any]] = []
+    for spec in sorted(shared.catalog.models.values(), key=lambda spec: spec.name):
+        is_ready = shared.catalog.is_ready(spec)
+        if is_ready or not only_ready:
+            entries.extend(shown.index_entries(spec, is_ready=is_ready))
+    return json_response(entries)
+
+
+async def refuse_control(request: Request) -> NoReturn:
+    """Never: models are loaded and unloaded where the engine runs."""
+    raise Problem(ProblemCode.NOT_SUPPORTED, "Models are loaded and unloaded in the engine itself, not from here.")
+
+
+async def refuse_shared_memory(request: Request) -> NoReturn:
+    """Never: requests are queued and may run on any machine, so no memory can be shared with the client."""
+    raise Problem(ProblemCode.NOT_SUPPORTED, "Shared memory can't reach the engine from here; send tensors as bytes.")
+
+
+async def refuse_settings(request: Request) -> NoReturn:
+    """Never: tracing and logging of the engine are set where it runs."""
+    raise Problem(ProblemCode.NOT_SUPPORTED, "Tracing and logging are set in the engine itself, not from here.")
+
+
+async def refuse_generate(request: Request) -> NoReturn:
+    """Never: the generate extension is not part of the façade."""
+    raise Problem(ProblemCode.NOT_SUPPORTED, "There is no generate extension here; use /infer, or POST /jobs.")
+
+
+async def _model(request: Request, shared: Services) -> ModelSpec:
+    """The model of the path; raises Problem where it, or its version that the path names, is unknown."""
+    name = request.path_params["name"]
+    spec = await known_model(shared, name)
+    version = request.path_params.get("version")
+    if version is not None and version not in spec.versions:
+        raise Problem(
+            ProblemCode.UNKNOWN_VERSION,
+            f"Request for unknown model: '{spec.name}' version {version[:100]} is not found.",
+        )
+    return spec
+
+
+async def _wants_ready(request: Request) -> bool:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_INDEX_BYTES:
+            raise Problem(ProblemCode.PAYLOAD_TOO_LARGE, "The request for the index is too large.", close=True)
+    try:
+        wanted = orjson.loads(body) if body.strip() else {}
+    except orjson.JSONDecodeError:
+        raise Problem(ProblemCode.MALFORMED_BODY, "The request for the index is not JSON.") from None
+    if not isinstance(wanted, dict):
+        raise Problem(ProblemCode.MALFORMED_BODY, "The request for the index is not an object.")
+    return wanted.get("ready") is True
