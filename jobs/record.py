@@ -235,3 +235,6 @@ _NUMBERS: Final = (
     "finished_ms",
     "webhook_attempts",
 )
+
+JOB_FIELDS: Final = ("tenant", "state", "request", "outcome", "webhook_status", "webhook_holds", *_NUMBERS)
+"""The fields of a record that `Job.from_hash` reads; the others serve the scripts."""

@@ -3,7 +3,7 @@
 It owns what is stored and in which order; it must not decide policy (what to retry, when to give up) or know HTTP.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -31,7 +31,7 @@ from jobs.events import (
     new_job_id,
 )
 from jobs.payloads import payload_call
-from jobs.record import Job, JobRequest, Outcome
+from jobs.record import JOB_FIELDS, Job, JobRequest, Outcome
 from jobs.settings import StoreSettings
 
 __all__ = [
@@ -74,6 +74,7 @@ _FSYNC_SHARE: Final = 0.8
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
 _NO_PAYLOAD: Final = "NO_PAYLOAD"
+_JOB_FIELDS: Final = tuple(name.encode() for name in JOB_FIELDS)
 _BLOCK: Final = 1_000
 """As many jobs as one script takes: Lua's stack bounds it, and Redis serves nobody else meanwhile."""
 
@@ -114,15 +115,15 @@ class JobStore:
         """
         if not submissions:
             return []
-        calls: list[Call] = []
-        for item in submissions:
-            calls.append(payload_call(keys.input_key(item.id), item.payload))
-            calls.append(Call(*self._submit_arguments(item), script="submit"))
+        blocks = _blocks(submissions)
+        calls = [payload_call(keys.input_key(item.id), item.payload) for item in submissions]
+        calls += [Call(*self._submit_arguments(block), script="submit") for block in blocks]
         if self._settings.durable:
             calls.append(Call("WAITAOF", 1, 0, int(self._settings.redis_timeout_seconds * 1000 * _FSYNC_SHARE)))
         replies = await self.connection.replies(*calls)
         synced = replies.pop() if self._settings.durable else [1]
-        answers = [_submit_reply(*pair) for pair in zip(replies[::2], replies[1::2], strict=True)]
+        written, words = _cut(replies, len(submissions))
+        answers = [_submit_reply(*pair) for pair in zip(written, _joined(words), strict=True)]
         stored = [answer for answer in answers if isinstance(answer, SubmitReply)]
         if not stored:
             raise next(answer for answer in answers if isinstance(answer, StoreError))
@@ -135,30 +136,29 @@ class JobStore:
             for item, answer in zip(submissions, answers, strict=True)
         ]
 
-    def _submit_arguments(self, item: Submission) -> tuple[Any, ...]:
-        request = item.request
+    def _submit_arguments(self, block: Sequence[Submission]) -> list[Any]:
         record_ms = int(self._settings.record_ttl_seconds * 1000)
-        runs_ms = (request.max_failures + MAX_REDELIVERIES + 1) * (request.timeout_ms + _LEASE_GRACE_MS)
-        lifetime_ms = request.queue_ttl_ms + runs_ms + request.result_ttl_ms + record_ms + _DAY_MS
-        return (
-            self._clock_ms(),
-            item.id,
-            item.tenant,
-            request.model,
-            codec.VERSION,
-            request.encode(),
-            request.priority.head_start_ms(int(self._settings.head_start_seconds * 1000)),
-            request.run_at_ms,
-            request.queue_ttl_ms,
-            request.result_ttl_ms,
-            record_ms,
-            lifetime_ms,
-            self._settings.max_queued,
-            keys.idempotency_key(item.tenant, item.idempotency_key) if item.idempotency_key else "",
-            item.fingerprint,
-            request.webhook.words if request.webhook else "",
-            request.webhook.host if request.webhook else "",
-        )
+        head_start_ms = int(self._settings.head_start_seconds * 1000)
+        arguments: list[Any] = [self._clock_ms(), codec.VERSION, record_ms, self._settings.max_queued]
+        for item in block:
+            request = item.request
+            runs_ms = (request.max_failures + MAX_REDELIVERIES + 1) * (request.timeout_ms + _LEASE_GRACE_MS)
+            arguments += (
+                item.id,
+                item.tenant,
+                request.model,
+                request.encode(),
+                request.priority.head_start_ms(head_start_ms),
+                request.run_at_ms,
+                request.queue_ttl_ms,
+                request.result_ttl_ms,
+                request.queue_ttl_ms + runs_ms + request.result_ttl_ms + record_ms + _DAY_MS,
+                keys.idempotency_key(item.tenant, item.idempotency_key) if item.idempotency_key else "",
+                item.fingerprint,
+                request.webhook.words if request.webhook else "",
+                request.webhook.host if request.webhook else "",
+            )
+        return arguments
 
     async def claim(self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool) -> Claim:
         """Take up to `limit` due jobs (1,000 at most); `is_idle`: the caller has nothing of this model in flight.
@@ -196,7 +196,7 @@ class JobStore:
             Call(self._clock_ms(), lease_ms, *(part for lease in block for part in lease), script="extend")
             for block in _blocks(leases)
         ]
-        words = [word for block in await self.connection.run(*calls) for word in block] if calls else []
+        words = _joined(await self.connection.run(*calls)) if calls else []
         return {lease for lease, word in zip(leases, words, strict=True) if word != b"OK"}
 
     async def settle(self, settlements: Sequence[Settlement]) -> dict[Lease, Settled]:
@@ -284,11 +284,16 @@ class JobStore:
 
         Raises CodecError where the record is damaged or of a newer version.
         """
-        (reply,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, script="inspect"))
+        (reply,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, *JOB_FIELDS, script="inspect"))
         if not reply:
             return None
-        fields, rank, depth, now_ms = reply
-        job = Job.from_hash(job_id, _pairs(fields))
+        values, rank, depth, now_ms = reply
+        fields = {
+            name: value
+            for name, value in zip(_JOB_FIELDS, values[-len(_JOB_FIELDS) :], strict=True)
+            if value is not None
+        }
+        job = Job.from_hash(job_id, fields)
         return Inspection(_without_late_result(job, int(now_ms)), rank, depth, int(now_ms))
 
     async def output(self, job: Job) -> bytes | None:
@@ -303,8 +308,6 @@ class JobStore:
 
 def _submit_reply(written: Any, reply: Any) -> SubmitReply | StoreFull:
     """What became of a job, from the replies to its payload and to its script."""
-    if isinstance(reply, StoreError):
-        raise reply
     word, job_id = reply[0].decode(), reply[1].decode()
     if word != _NO_PAYLOAD:
         return SubmitReply(Submitted(word), job_id)
@@ -338,13 +341,17 @@ def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
             return (*lease, 0, outcome.encode())
 
 
+def _joined(blocks: Sequence[Any]) -> list[Any]:
+    """The replies of several blocks as those of one; raises the first refusal."""
+    for block in blocks:
+        if isinstance(block, StoreError):
+            raise block
+    return [reply for block in blocks for reply in block]
+
+
 def _blocks(items: Sequence[T]) -> list[Sequence[T]]:
     return [items[i : i + _BLOCK] for i in range(0, len(items), _BLOCK)]
 
 
 def _ids(raw: Iterable[bytes]) -> list[str]:
     return [item.decode() for item in raw]
-
-
-def _pairs(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
