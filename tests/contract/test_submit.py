@@ -52,6 +52,30 @@ async def test_many_jobs_are_stored_or_refused_each_by_itself(rig: Rig) -> None:
     assert [reply.word for reply in replies] == [Submitted.OK, Submitted.OK, Submitted.FULL, Submitted.OK]
 
 
+async def test_jobs_of_one_block_see_each_other(rig: Rig) -> None:
+    """One key means one job and one queue has one depth, also within a block."""
+    store = rig.another(max_queued=3)
+    keyed = [a_submission(idempotency_key="k", fingerprint=fingerprint) for fingerprint in "ffg"]
+    plain, twice, one_too_many = a_submission(), a_submission(), a_submission()
+    elsewhere = a_submission("other", tenant="other", run_at_ms=START_MS + 5, idempotency_key="k")
+    replies = await store.submit_many([*keyed, plain, twice, twice, one_too_many, elsewhere])
+    assert replies == [
+        (Submitted.OK, keyed[0].id),
+        (Submitted.REPLAYED, keyed[0].id),
+        (Submitted.CONFLICT, keyed[0].id),
+        (Submitted.OK, plain.id),
+        (Submitted.OK, twice.id),
+        (Submitted.OK, twice.id),
+        (Submitted.FULL, one_too_many.id),
+        (Submitted.OK, elsewhere.id),
+    ]
+    assert {one.lease.job_id for one in await rig.claim(10)} == {keyed[0].id, plain.id, twice.id}
+    rig.clock.advance(5)
+    assert [one.lease.job_id for one in await rig.claim(10, model="other")] == [elsewhere.id]
+    inputs = {key for key in await rig.keys() if key.startswith(keys.input_key(""))}
+    assert inputs == {keys.input_key(job.id) for job in (keyed[0], plain, twice, elsewhere)}
+
+
 async def test_a_full_queue_refuses_and_keeps_nothing(rig: Rig) -> None:
     """B075: a refusal costs no memory; scheduled jobs count as queued, running ones do not."""
     store = rig.another(max_queued=2)
@@ -66,8 +90,8 @@ async def test_a_full_queue_refuses_and_keeps_nothing(rig: Rig) -> None:
 
 async def test_a_job_without_its_payload_is_refused(rig: Rig) -> None:
     job = a_submission(idempotency_key="k")
-    (reply,) = await rig.connection.run(Call(*rig.store._submit_arguments(job), script="submit"))
-    assert reply == [b"NO_PAYLOAD", job.id.encode()]
+    (replies,) = await rig.connection.run(Call(*rig.store._submit_arguments([job]), script="submit"))
+    assert replies == [[b"NO_PAYLOAD", job.id.encode()]]
     assert await rig.keys() == set()
 
 

@@ -17,6 +17,7 @@ from jobs.codec import CodecError, UnknownVersion
 from jobs.datatypes import Datatype
 from jobs.errors import ERROR_KINDS, ErrorCode, JobError
 from jobs.record import (
+    JOB_FIELDS,
     InputPart,
     InputSource,
     Job,
@@ -230,6 +231,33 @@ def test_a_job_is_read_from_its_hash() -> None:
     assert (job.id, job.state, job.attempt, job.failures, job.outcome) == ("0" * 32, State.QUEUED, 3, 0, outcome)
     assert job.result_expires_ms == 5 + job.request.result_ttl_ms
     assert replace(job, finished_ms=0).result_expires_ms == 0
+
+
+class _Watched(dict[bytes, bytes]):
+    """A hash that notes what is looked for in it."""
+
+    def __init__(self, fields: dict[bytes, bytes]) -> None:
+        super().__init__(fields)
+        self.read: set[bytes] = set()
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        self.read.add(key)
+        return super().get(key, default)
+
+    def __getitem__(self, key: bytes) -> bytes:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        assert isinstance(key, bytes)
+        self.read.add(key)
+        return super().__contains__(key)
+
+
+def test_the_list_of_fields_names_each_that_a_job_is_read_from() -> None:
+    fields = _Watched(_fields())
+    Job.from_hash("0" * 32, fields)
+    assert {name.decode() for name in fields.read} == set(JOB_FIELDS)
 
 
 @pytest.mark.parametrize("changed", [{"state": b"odd"}, {"attempt": b"x"}, {"tenant": b"\xff"}, {"request": b""}])
