@@ -30,7 +30,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
 @pytest.mark.parametrize(
     ("upload", "message"),
     [
-        (b"caf\xe9", "expected UTF-8 text for input 'document', got byte 0xe9 at offset 3"),
+        (b"caf\xe9", "^Input `document`: expected UTF-8 text, got byte 0xe9 at offset 3.$"),
         ("text".encode("utf-16"), "got byte 0xff at offset 0"),
         (b"\xed\xa0\x80", "got byte 0xed at offset 0"),  # a surrogate
         (b"\xc0\xaf", "got byte 0xc0 at offset 0"),  # an overlong slash

@@ -48,6 +48,7 @@ _PLUGINS: Final[dict[ImageFormat, type[ImageFile.ImageFile]]] = {
 }
 _MAX_PNG_CHUNKS: Final = 1 << 16
 _MAX_SLOW_BYTES: Final = 1 << 20
+_MAX_QUOTE_LENGTH: Final = 120
 _JPEG_SHRINKS: Final = (8, 4, 2, 1)
 _JPEG_DAMAGES: Final = ("premature end", "bad huffman", "bad arithmetic", "found marker")
 
@@ -199,4 +200,5 @@ def _translated(kind: ImageFormat) -> Iterator[None]:
     except InvalidImage:
         raise
     except Exception as exc:
-        raise InvalidImage(f"the {kind} can't be decoded: {str(exc) or type(exc).__name__}") from exc
+        why = " ".join(str(exc).split())[:_MAX_QUOTE_LENGTH] or type(exc).__name__
+        raise InvalidImage(f"the {kind} can't be decoded: {why}") from exc

@@ -43,7 +43,7 @@ def prepare_image(upload: bytes | memoryview, spec: InputSpec, max_pixels: int, 
             out = np.empty(_shape(options, wanted.height, wanted.width), spec.datatype.numpy)
         pixels = _pixels(picture, wanted, options)
     except InvalidImage as exc:
-        raise InvalidInput(f"input {spec.name!r}: {exc}") from exc
+        raise InvalidInput(f"Input `{spec.name}`: {exc}.") from exc
     write(pixels, options, value_table(spec.datatype, options), _as_rows(out, options))
     return out
 

@@ -20,7 +20,7 @@ def prepare_text(upload: bytes | memoryview, spec: InputSpec) -> Tensor:
         text.decode("utf-8")
     except UnicodeDecodeError as exc:
         raise InvalidInput(
-            f"expected UTF-8 text for input {spec.name!r}, got byte 0x{text[exc.start]:02x} at offset {exc.start}"
+            f"Input `{spec.name}`: expected UTF-8 text, got byte 0x{text[exc.start]:02x} at offset {exc.start}."
         ) from exc
     return tensor_of_bytes(spec.name, _one_element(spec), [text.removeprefix(_SIGNATURE)])
 
