@@ -4,10 +4,10 @@ It owns what is stored and in which order; it must not decide policy (what to re
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from jobs import codec, keys
+from jobs.answers import inspection, joined, submit_answer
 from jobs.connection import Call, Connection, StoreError, StoreFull, StoreUnavailable
 from jobs.errors import ErrorCode, JobError
 from jobs.events import (
@@ -73,8 +73,6 @@ _FSYNC_SHARE: Final = 0.8
 """Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
-_NO_PAYLOAD: Final = "NO_PAYLOAD"
-_JOB_FIELDS: Final = tuple(name.encode() for name in JOB_FIELDS)
 _BLOCK: Final = 1_000
 """As many jobs as one script takes: Lua's stack bounds it, and Redis serves nobody else meanwhile."""
 
@@ -123,7 +121,7 @@ class JobStore:
         replies = await self.connection.replies(*calls)
         synced = replies.pop() if self._settings.durable else [1]
         written, words = _cut(replies, len(submissions))
-        answers = [_submit_reply(*pair) for pair in zip(written, _joined(words), strict=True)]
+        answers = [submit_answer(*pair) for pair in zip(written, joined(words), strict=True)]
         stored = [answer for answer in answers if isinstance(answer, SubmitReply)]
         if not stored:
             raise next(answer for answer in answers if isinstance(answer, StoreError))
@@ -196,7 +194,7 @@ class JobStore:
             Call(self._clock_ms(), lease_ms, *(part for lease in block for part in lease), script="extend")
             for block in _blocks(leases)
         ]
-        words = _joined(await self.connection.run(*calls)) if calls else []
+        words = joined(await self.connection.run(*calls)) if calls else []
         return {lease for lease, word in zip(leases, words, strict=True) if word != b"OK"}
 
     async def settle(self, settlements: Sequence[Settlement]) -> dict[Lease, Settled]:
@@ -284,17 +282,16 @@ class JobStore:
 
         Raises CodecError where the record is damaged or of a newer version.
         """
-        (reply,) = await self.connection.run(Call(self._clock_ms(), job_id, tenant, *JOB_FIELDS, script="inspect"))
-        if not reply:
-            return None
-        values, rank, depth, now_ms = reply
-        fields = {
-            name: value
-            for name, value in zip(_JOB_FIELDS, values[-len(_JOB_FIELDS) :], strict=True)
-            if value is not None
-        }
-        job = Job.from_hash(job_id, fields)
-        return Inspection(_without_late_result(job, int(now_ms)), rank, depth, int(now_ms))
+        (found,) = await self.get_many([(job_id, tenant)])
+        if isinstance(found, codec.CodecError):
+            raise found
+        return found
+
+    async def get_many(self, wanted: Sequence[tuple[str, str]]) -> list[Inspection | codec.CodecError | None]:
+        """As `get` for pairs of id and tenant, in one round trip; a damaged record is an error in its place."""
+        calls = [Call(self._clock_ms(), *one, *JOB_FIELDS, script="inspect") for one in wanted]
+        replies = await self.connection.run(*calls) if calls else []
+        return [inspection(job_id, reply) for (job_id, _), reply in zip(wanted, replies, strict=True)]
 
     async def output(self, job: Job) -> bytes | None:
         """The result payload of a succeeded job, None once its time is up."""
@@ -306,27 +303,8 @@ class JobStore:
         return payload if payload is None else bytes(payload)
 
 
-def _submit_reply(written: Any, reply: Any) -> SubmitReply | StoreFull:
-    """What became of a job, from the replies to its payload and to its script."""
-    word, job_id = reply[0].decode(), reply[1].decode()
-    if word != _NO_PAYLOAD:
-        return SubmitReply(Submitted(word), job_id)
-    if isinstance(written, StoreFull):
-        return written
-    if isinstance(written, StoreError):
-        raise written
-    raise StoreUnavailable("The payload was gone before the job could be stored; submit it again")
-
-
 def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:
     return replies[:at], replies[at:]
-
-
-def _without_late_result(job: Job, now_ms: int) -> Job:
-    """The job as it is shown once its result's time is up: an inline one lives as long as the record."""
-    if job.outcome is None or job.outcome.inline is None or not job.has_expired(now_ms):
-        return job
-    return replace(job, outcome=replace(job.outcome, inline=None))
 
 
 def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
@@ -339,14 +317,6 @@ def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
             return (*lease, int(output is not None), outcome.encode())
         case Fail(lease, outcome):
             return (*lease, 0, outcome.encode())
-
-
-def _joined(blocks: Sequence[Any]) -> list[Any]:
-    """The replies of several blocks as those of one; raises the first refusal."""
-    for block in blocks:
-        if isinstance(block, StoreError):
-            raise block
-    return [reply for block in blocks for reply in block]
 
 
 def _blocks(items: Sequence[T]) -> list[Sequence[T]]:

@@ -8,7 +8,7 @@ from jobs import codec, keys
 from jobs.errors import ErrorCode
 from jobs.record import LOCAL_TENANT, Priority
 from jobs.state import State
-from jobs.store import ALONE_FROM, Release, Retry
+from jobs.store import ALONE_FROM, Inspection, Release, Retry
 from tests.support.stores import LEASE_MS, MODEL, START_MS, Rig, an_error
 
 pytestmark = pytest.mark.anyio
@@ -242,6 +242,13 @@ async def test_a_damaged_request_fails_its_job_alone(rig: Rig, damage: bytes) ->
     assert await rig.state(damaged) is State.FAILED
     with pytest.raises(codec.CodecError):
         await rig.store.get(damaged, LOCAL_TENANT)
+    wanted = [(ours, LOCAL_TENANT), (damaged, LOCAL_TENANT), (ours, "other"), ("0" * 32, LOCAL_TENANT)]
+    found = await rig.store.get_many(wanted)
+    assert isinstance(found[0], Inspection)
+    assert found[0].job.id == ours
+    assert isinstance(found[1], codec.CodecError)
+    assert found[2:] == [None, None]
+    assert await rig.store.get_many([]) == []
 
 
 async def test_a_running_job_that_nobody_holds_is_found_and_failed(rig: Rig) -> None:
