@@ -16,6 +16,7 @@ from arq.cron import CronJob
 from arq.worker import Function, Worker
 
 from jobs import codec
+from jobs.loops import end
 from jobs.store import JobStore
 
 HEALTH_SECONDS: Final = 10
@@ -100,9 +101,7 @@ class ProcessWorker(Worker):
                 await self._until_stopped(background)
             finally:
                 await self.drain()
-                for task in background:
-                    task.cancel()
-                await asyncio.gather(*background, return_exceptions=True)
+                await end(*background)
 
     async def _until_stopped(self, background: list[asyncio.Task[None]]) -> None:
         """Wait for the signal, or for a fault of ours: a loop that ended."""
