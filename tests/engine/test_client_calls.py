@@ -13,6 +13,7 @@ from jobs.datatypes import Datatype, pack_bytes, unpack_bytes
 from jobs.errors import EngineTimeout, JobFailure, ModelNotFound, ModelRejected, OutputTooLarge
 from jobs.spec import InputKind, OutputKind
 from jobs.tensors import Tensor
+from tests.support.eventually import eventually
 from tests.support.models import identity_name
 from workers.triton.client import TritonClient
 from workers.triton.messages import BatchTensor, InferCall, RequestedOutput
@@ -216,6 +217,11 @@ async def test_statistics_count_items_and_runs(client: TritonClient) -> None:
     before = await client.statistics(model, "", SECONDS)
     for rows in (1, 4, 4):
         await client.infer(call(model, Tensor("input", Datatype.INT8, (rows, 2), bytes(rows * 2))), SECONDS)
+
+    async def are_counted() -> bool:  # Triton answers first and counts then
+        return (await client.statistics(model, "1", SECONDS)).inferences - before.inferences >= 9
+
+    await eventually(are_counted)
     after = await client.statistics(model, "1", SECONDS)
     assert after.inferences - before.inferences == 9
     assert after.executions - before.executions == 3
