@@ -1,6 +1,6 @@
-"""`python -m api` serves HTTP; `python -m api check` says by its exit status whether that answers.
+"""`python -m api` serves HTTP; `… check` says by its exit status whether that answers; `… keys` keeps the API keys.
 
-It turns failures of the start into one line and an exit status; what runs is in `api.server`.
+It turns failures of the start into one line and an exit status; what runs is in `api.server` and `api.keys_command`.
 """
 
 import http.client
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from api.keys_command import keys_command
 from api.server import address, open_socket, serve
 from api.settings import ApiSettings
 from jobs import logs
@@ -18,11 +19,13 @@ from jobs.connection import StoreMisconfigured
 from jobs.settings import SettingsError, load
 
 _CHECK_SECONDS = 3.0
-_USAGE = "usage: python -m api [check]"
+_USAGE = "usage: python -m api [check | keys …]"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns the exit status: 0, 1 where it failed, 2 where it was asked wrongly."""
+    if arguments[:1] == ["keys"]:
+        return keys_command(arguments[1:])
     if arguments not in ([], ["check"]):
         print(_USAGE, file=sys.stderr)
         return 2

@@ -6,7 +6,7 @@ It only puts the parts together; a request's way is in `api.routes`.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI, Request
@@ -19,6 +19,7 @@ from api.access_log import AccessLog
 from api.envelope import Envelope
 from api.problems import Problem, ProblemCode
 from api.routes import add_routes, allowed_methods
+from api.routes.openapi import SECURITY_SCHEMES
 from api.services import Services
 from api.settings import ApiSettings
 from jobs.codec import UnknownVersion
@@ -58,6 +59,7 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
     )
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]  # FastAPI's own way to extend it
     app.state.services = services
     add_routes(app, has_docs=settings.docs)
     app.add_exception_handler(Problem, _on_problem)
@@ -84,6 +86,13 @@ def product_version() -> str:
         return version("inferq")
     except PackageNotFoundError:
         return "0"
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with what keys are."""
+    document = FastAPI.openapi(app)
+    document.setdefault("components", {})["securitySchemes"] = dict(SECURITY_SCHEMES)
+    return document
 
 
 async def _on_problem(request: Request, exc: Exception) -> Response:

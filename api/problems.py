@@ -26,6 +26,8 @@ class ProblemCode(StrEnum):
     """What was wrong; part of the public contract, never renamed."""
 
     INVALID_REQUEST = "invalid_request"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
     MALFORMED_BODY = "malformed_body"
     INCOMPLETE_BODY = "incomplete_body"
     NOT_FOUND = "not_found"
@@ -55,6 +57,7 @@ class ProblemCode(StrEnum):
     INVALID_TEXT = "invalid_text"
     EMPTY_UPLOAD = "empty_upload"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
+    TOO_MANY_ATTEMPTS = "too_many_attempts"
     INTERNAL_ERROR = "internal_error"
     NOT_SUPPORTED = "not_supported"
     QUEUE_FULL = "queue_full"
@@ -78,6 +81,8 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.MALFORMED_BODY: Kind(400, "The body can't be parsed"),
         ProblemCode.INCOMPLETE_BODY: Kind(400, "The body ended early"),
         ProblemCode.NOT_READY: Kind(400, "It is not ready"),
+        ProblemCode.UNAUTHENTICATED: Kind(401, "A valid API key is needed"),
+        ProblemCode.FORBIDDEN: Kind(403, "The API key does not permit this"),
         ProblemCode.NOT_FOUND: Kind(404, "There is nothing at this path"),
         ProblemCode.UNKNOWN_JOB: Kind(404, "There is no such job"),
         ProblemCode.UNKNOWN_MODEL: Kind(404, "There is no such model"),
@@ -104,6 +109,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.INVALID_TEXT: Kind(422, "The text is not UTF-8"),
         ProblemCode.EMPTY_UPLOAD: Kind(422, "The upload is empty"),
         ProblemCode.IDEMPOTENCY_CONFLICT: Kind(422, "The idempotency key stands for another request"),
+        ProblemCode.TOO_MANY_ATTEMPTS: Kind(429, "Too many failed attempts", 60),
         ProblemCode.INTERNAL_ERROR: Kind(500, "The server failed"),
         ProblemCode.NOT_SUPPORTED: Kind(501, "This is not supported here"),
         ProblemCode.QUEUE_FULL: Kind(503, "The queue is full", 5),

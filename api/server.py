@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 def open_socket(settings: ApiSettings) -> socket.socket:
     """The socket to serve on: the inherited one, or one that is bound to host and port.
 
-    Raises SettingsError where strangers could reach it without leave, and where it can't be had.
+    Raises SettingsError where it can't be had.
     """
     if settings.listen_fd is not None:
         try:
@@ -38,15 +38,31 @@ def open_socket(settings: ApiSettings) -> socket.socket:
             raise SettingsError(f"INFERQ_LISTEN_FD={settings.listen_fd} is no open socket: {exc.strerror}") from exc
     else:
         listening = _bound(settings.host, settings.port)
-    name = listening.getsockname()
-    is_network = listening.family in (socket.AF_INET, socket.AF_INET6)
-    if is_network and not settings.allow_unauthenticated and not is_loopback(name[0]):
-        listening.close()
-        raise SettingsError(
-            f"listening on {name[0]} would let anybody who reaches it use this service; set INFERQ_HOST=127.0.0.1, "
-            "or INFERQ_ALLOW_UNAUTHENTICATED=1 if the network keeps strangers out"
-        )
     return listening
+
+
+def _is_for_strangers(listening: socket.socket) -> bool:
+    """Whether others than this machine's users can connect."""
+    is_network = listening.family in (socket.AF_INET, socket.AF_INET6)
+    return is_network and not is_loopback(listening.getsockname()[0])
+
+
+async def _close_gate(services: Services, listening: socket.socket) -> None:
+    """Let nobody in without a key; raises SettingsError where there is no key, so that nobody could come in at all.
+
+    While Redis is away nobody can tell, and nobody comes in.
+    """
+    services.gate.is_needed = True
+    try:
+        await services.gate.refresh()
+    except StoreUnavailable:
+        return
+    if not services.gate.has_keys:
+        raise SettingsError(
+            f"listening on {listening.getsockname()[0]} would let anybody who reaches it use this service; make an API "
+            "key first (inferq keys create NAME), set INFERQ_HOST=127.0.0.1, or INFERQ_ALLOW_UNAUTHENTICATED=1 if the "
+            "network keeps strangers out"
+        )
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -88,7 +104,16 @@ async def open_store(settings: ApiSettings) -> JobStore:
 
 async def serve(settings: ApiSettings, listening: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT, then finish what was begun, within `drain_seconds`."""
-    app = create_app(settings, await open_store(settings))
+    store = await open_store(settings)
+    app = create_app(settings, store)
+    services: Services = app.state.services
+    if _is_for_strangers(listening) and not settings.allow_unauthenticated:
+        try:
+            await _close_gate(services, listening)
+        except SettingsError:
+            await store.close()
+            listening.close()
+            raise
     config = uvicorn.Config(
         app,
         http=patient_protocol(settings.head_seconds),
@@ -102,7 +127,7 @@ async def serve(settings: ApiSettings, listening: socket.socket) -> None:
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
     )
-    await _Server(config, app.state.services).serve(sockets=[listening])
+    await _Server(config, services).serve(sockets=[listening])
     log.info("stopped")
 
 
@@ -132,6 +157,8 @@ class _Server(uvicorn.Server):
         for listening in sockets or ():
             name = listening.getsockname()
             log.info("listening", url=address(*name[:2]) if isinstance(name, tuple) else name)
+        if self._services.gate.is_open:
+            log.warning("there is no API key, so whoever connects may do everything; make one: inferq keys create NAME")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let waiting requests answer with what is known, and then finish."""

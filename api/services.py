@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from api.auth import Gate
 from api.catalog import Catalog
 from api.gather import Gatherer
 from api.probe import StoreProbe
 from api.settings import ApiSettings
 from api.waiters import CHANNELS, Waiters
+from jobs.apikeys import ApiKeys
 from jobs.listener import Listener
 from jobs.registry import Registry
 from jobs.store import Inspection, JobStore, Submission, SubmitReply
@@ -37,6 +39,7 @@ class Services:
         self.store = store
         self.registry = Registry(store.connection)
         self.catalog = Catalog(self.registry)
+        self.gate = Gate(ApiKeys(store.connection))
         self.waiters = Waiters()
         self.probe = StoreProbe(store.connection)
         self._submissions = Gatherer(
@@ -70,7 +73,8 @@ class Services:
     async def running(self) -> AsyncIterator[None]:
         """Run the loops while the context lasts; on the way out nothing is left behind, the store included."""
         listener = Listener(self.store.connection, CHANNELS, self.waiters.on_ids, self._on_gap)
-        loops = [asyncio.create_task(_keep_running(run)) for run in (self.catalog.run, listener.run, self.probe.run)]
+        runs = (self.catalog.run, self.gate.run, listener.run, self.probe.run)
+        loops = [asyncio.create_task(_keep_running(run)) for run in runs]
         try:
             yield
         finally:

@@ -23,7 +23,7 @@ class ApiSettings(StoreSettings):
         None, ge=3, description="inherited listening socket, in place of host and port; several processes may share one"
     )
     allow_unauthenticated: bool = Field(
-        False, description="listen beyond loopback although anybody who reaches the port can use it"
+        False, description="listen beyond loopback although there is no API key; once there is one, it is needed"
     )
     allow_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="web origins whose pages may call the api, separated by commas; * for all"

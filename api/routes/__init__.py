@@ -15,6 +15,7 @@ from starlette.types import Scope
 
 from api.routes import facade, health, jobs, models, pages, results, submit
 from api.routes.endpoint import Endpoint
+from api.routes.guard import guarded, scope_of
 from api.routes.openapi import document
 
 ENDPOINTS: Final = (
@@ -65,7 +66,7 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
         _add(app, endpoint, facade.FacadeRoute)
     app.router.add_api_route(
         facade.REST,
-        facade.rest,
+        guarded(facade.REST, facade.rest),
         methods=list(facade.METHODS),
         include_in_schema=False,
         response_model=None,
@@ -74,10 +75,11 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
 
 
 def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
-    described = document(endpoint.answers, endpoint.parameters)
+    scope = scope_of(endpoint.method, endpoint.path)
+    described = document(endpoint.answers, endpoint.parameters, scope)
     app.router.add_api_route(
         endpoint.path,
-        endpoint.handler,
+        guarded(endpoint.path, endpoint.handler),
         methods=[endpoint.method],
         name=endpoint.handler.__name__,
         summary=(endpoint.handler.__doc__ or "").split(".")[0],

@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
+from api.auth import Caller
 from api.problems import Problem, ProblemCode
 from api.services import Services
 from jobs import keys
-from jobs.record import LOCAL_TENANT
 from jobs.spec import ModelSpec
 
 _LONGEST_SHOWN: Final = 100
@@ -29,9 +29,21 @@ def services(request: Request) -> Services:
     return found
 
 
+def caller(request: Request) -> Caller:
+    """Who asks; every path that is not open to all has found that out before."""
+    found: Caller = request.state.caller
+    return found
+
+
 def tenant(request: Request) -> str:
     """The owner of what this request stores and sees: one for all while no API keys are in use."""
-    return LOCAL_TENANT
+    return caller(request).tenant
+
+
+def visible_models(request: Request) -> list[ModelSpec]:
+    """Every model that exists for the caller, in the order of names."""
+    who, known = caller(request), services(request).catalog.models
+    return [known[name] for name in sorted(known) if who.may_use(name)]
 
 
 def job_reference(request: Request) -> JobReference:
@@ -47,16 +59,19 @@ def unknown_job() -> Problem:
     return Problem(ProblemCode.UNKNOWN_JOB, "There is no job with this id; it may have been deleted or have expired.")
 
 
-async def known_model(shared: Services, name: str) -> ModelSpec:
-    """What is known of a model; raises Problem where it is unknown, and StoreError where nobody can tell."""
-    catalog = shared.catalog
+async def known_model(request: Request, name: str) -> ModelSpec:
+    """What is known of a model; raises StoreError where nobody can tell, and Problem where it is unknown.
+
+    A model that the caller's key does not name is as unknown as one that does not exist.
+    """
+    catalog = services(request).catalog
     spec = await catalog.find(name)
     if spec is None and not catalog.models:
         await catalog.refresh()
         spec = catalog.models.get(name)
-    if spec is not None:
+    if spec is not None and caller(request).may_use(name):
         return spec
     if not catalog.models:
         raise Problem(ProblemCode.NO_MODELS_YET, "No worker has registered a model yet. Try again soon.")
-    known = sorted(catalog.models)
+    known = [model.name for model in visible_models(request)]
     raise Problem(ProblemCode.UNKNOWN_MODEL, f"There is no model {name[:_LONGEST_SHOWN]!r}.", models=known)

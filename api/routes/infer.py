@@ -58,7 +58,7 @@ async def infer(request: Request) -> Response:
     now_ms = time.time_ns() // 1_000_000
     is_async = prefers_async(request.headers.getlist("prefer"))
     with body_unread():
-        model = await known_model(shared, request.path_params["name"])
+        model = await known_model(request, request.path_params["name"])
         version = request.path_params.get("version", "")
         check_served(model, version)
         if model.decoupled and not is_async:

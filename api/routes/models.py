@@ -7,7 +7,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.routes.access import known_model, services
+from api.routes.access import known_model, services, visible_models
 from api.routes.answers import json_response
 from api.services import Services
 from jobs.registry import LaneState
@@ -16,16 +16,13 @@ from jobs.spec import InputSpec, ModelSpec, OutputSpec
 
 async def list_models(request: Request) -> Response:
     """Every model, in the order of names."""
-    shared = services(request)
-    specs = sorted(shared.catalog.models.values(), key=lambda spec: spec.name)
-    return json_response({"models": await _shown(shared, specs)})
+    return json_response({"models": await _shown(services(request), visible_models(request))})
 
 
 async def read_model(request: Request) -> Response:
     """One model."""
-    shared = services(request)
-    spec = await known_model(shared, request.path_params["name"])
-    return json_response((await _shown(shared, [spec]))[0])
+    spec = await known_model(request, request.path_params["name"])
+    return json_response((await _shown(services(request), [spec]))[0])
 
 
 async def _shown(shared: Services, specs: Sequence[ModelSpec]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from api.problems import MEDIA_TYPE, PROBLEMS
+from jobs.apikeys import KeyScope
 from jobs.state import State
 
 _TEXT: Final = {"type": "string"}
@@ -73,6 +74,14 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
 )
 
 
+_SCHEME: Final = "api_key"
+SECURITY_SCHEMES: Final[Mapping[str, Any]] = MappingProxyType(
+    {_SCHEME: {"type": "http", "scheme": "bearer", "description": "Needed as soon as there is any API key"}}
+)
+_GUARDED: Final = (401, 403, 429)
+"""What every path may answer that looks at keys."""
+
+
 class Description(NamedTuple):
     """What FastAPI adds to an operation."""
 
@@ -80,10 +89,15 @@ class Description(NamedTuple):
     extra: dict[str, Any]
 
 
-def document(answers: Sequence[int], parameters: Sequence[str]) -> Description:
-    """The description of an endpoint with these statuses and parameters."""
-    extra = {"parameters": [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in parameters]}
-    return Description({status: _answer(status) for status in answers}, extra if parameters else {})
+def document(answers: Sequence[int], parameters: Sequence[str], scope: KeyScope | None) -> Description:
+    """The description of an endpoint with these statuses and parameters, which asks of a key to permit `scope`."""
+    extra: dict[str, Any] = {}
+    if parameters:
+        extra["parameters"] = [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in parameters]
+    if scope is not None:
+        extra["security"] = [{_SCHEME: [scope.value]}, {}]
+    guarded = () if scope is None else _GUARDED
+    return Description({status: _answer(status) for status in sorted({*answers, *guarded})}, extra)
 
 
 def _answer(status: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ async def submit_job(request: Request) -> Response:
 
 
 async def _read(request: Request, shared: Services, now_ms: int) -> Submission:
-    find_model, limits = partial(known_model, shared), intake_limits(shared)
+    find_model, limits = partial(known_model, request), intake_limits(shared)
     return await read_submission(request, models=find_model, limits=limits, tenant=tenant(request), now_ms=now_ms)
 
 

@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from api.facade import shown
 from api.problems import Problem, ProblemCode
-from api.routes.access import known_model, services
+from api.routes.access import known_model, services, visible_models
 from api.routes.answers import json_response
-from api.services import Services
 from jobs.spec import ModelSpec
 
 _MAX_INDEX_BYTES: Final = 4096
@@ -41,7 +40,7 @@ async def model_ready(request: Request) -> Response:
     """Whether an inference of this model would be accepted and run now: 200, or 400 as Triton has it."""
     shared = services(request)
     try:
-        spec = await _model(request, shared)
+        spec = await _model(request)
     except Problem as problem:
         if problem.status != 404:
             raise
@@ -53,12 +52,12 @@ async def model_ready(request: Request) -> Response:
 
 async def metadata(request: Request) -> Response:
     """What a model takes and gives."""
-    return json_response(shown.model_metadata(await _model(request, services(request))))
+    return json_response(shown.model_metadata(await _model(request)))
 
 
 async def config(request: Request) -> Response:
     """The model's configuration as the engine has it."""
-    spec = await _model(request, services(request))
+    spec = await _model(request)
     if not spec.config:
         raise Problem(ProblemCode.NOT_READY, f"No worker has told the configuration of model '{spec.name}' yet.")
     return Response(spec.config.encode(), media_type="application/json")
@@ -67,7 +66,8 @@ async def config(request: Request) -> Response:
 async def statistics(request: Request) -> Response:
     """What the engine counted for a model, or for all, as workers last read it."""
     shared = services(request)
-    names = [(await _model(request, shared)).name] if "name" in request.path_params else sorted(shared.catalog.models)
+    specs = [await _model(request)] if "name" in request.path_params else visible_models(request)
+    names = [spec.name for spec in specs]
     known = await shared.registry.statistics(names)
     wanted = request.path_params.get("version")
     entries = [
@@ -81,7 +81,7 @@ async def repository_index(request: Request) -> Response:
     shared = services(request)
     only_ready = await _wants_ready(request)
     entries: list[dict[str, Any]] = []
-    for spec in sorted(shared.catalog.models.values(), key=lambda spec: spec.name):
+    for spec in visible_models(request):
         is_ready = shared.catalog.is_ready(spec)
         if is_ready or not only_ready:
             entries.extend(shown.index_entries(spec, is_ready=is_ready))
@@ -108,10 +108,10 @@ async def refuse_generate(request: Request) -> NoReturn:
     raise Problem(ProblemCode.NOT_SUPPORTED, "There is no generate extension here; use /infer, or POST /jobs.")
 
 
-async def _model(request: Request, shared: Services) -> ModelSpec:
+async def _model(request: Request) -> ModelSpec:
     """The model of the path; raises Problem where it, or its version that the path names, is unknown."""
     name = request.path_params["name"]
-    spec = await known_model(shared, name)
+    spec = await known_model(request, name)
     version = request.path_params.get("version")
     if version is not None and version not in spec.versions:
         raise Problem(

@@ -1,0 +1,52 @@
+"""What each path asks of a caller's API key, and the check of it before anything else of a request is looked at.
+
+It owns which paths are open and which scope the others need; a new path is guarded without being named here.
+"""
+
+from functools import wraps
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api.problems import Problem
+from api.routes.access import services
+from api.routes.endpoint import Handler
+from jobs.apikeys import KeyScope
+
+OPEN: Final = frozenset(
+    {"/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/v2", "/v2/health/live", "/v2/health/ready"}
+)
+"""Paths that tell nothing of anybody's jobs and models, for probes and people."""
+
+_SCOPES: Final = {
+    ("DELETE", "/jobs/{job_id}"): KeyScope.CANCEL,
+    ("POST", "/jobs/{job_id}/cancel"): KeyScope.CANCEL,
+    ("POST", "/v2/repository/index"): KeyScope.READ,
+}
+
+
+def scope_of(method: str, path: str) -> KeyScope | None:
+    """What a key must permit for this path as it stands in the table of routes; None where no key is needed."""
+    if path in OPEN:
+        return None
+    return _SCOPES.get((method, path), KeyScope.READ if method in ("GET", "HEAD") else KeyScope.SUBMIT)
+
+
+def guarded(path: str, handler: Handler) -> Handler:
+    """The handler, behind the check of the caller's key, which `api.routes.access` then knows."""
+    if path in OPEN:
+        return handler
+
+    @wraps(handler)
+    async def guard(request: Request) -> Response:
+        scope = scope_of(request.method, path)
+        assert scope is not None
+        try:
+            request.state.caller = await services(request).gate.admit(request, scope)
+        except Problem as problem:
+            problem.close = request.method not in ("GET", "HEAD")  # its body is not going to be read
+            raise
+        return await handler(request)
+
+    return guard
