@@ -39,10 +39,10 @@ async def follow(
         found = await services.look(job_id, tenant)
         if found is None or is_news(found.job) or watch.has_ended():
             return found
-        hang_up = asyncio.create_task(_end_on_hang_up(receive, watch))
+        hang_up = asyncio.create_task(end_on_hang_up(receive, watch))
         try:
             while (left := ends_at - clock()) > 0:
-                await watch.woken(min(left, _next_look_seconds(found)))
+                await watch.woken(min(left, next_look_seconds(found)))
                 if watch.has_ended():
                     break
                 found = await services.look(job_id, tenant)
@@ -53,14 +53,15 @@ async def follow(
     return found
 
 
-def _next_look_seconds(found: Inspection) -> float:
+def next_look_seconds(found: Inspection) -> float:
     """When to look again without having been told: a queued job also ends by its deadline, silently."""
     if found.job.state is not State.QUEUED:
         return _LOOK_AGAIN_SECONDS
     return max(found.job.queue_deadline_ms - found.now_ms, 0) / 1000 + _LATE_SECONDS
 
 
-async def _end_on_hang_up(receive: Receive, watch: Watch) -> None:
+async def end_on_hang_up(receive: Receive, watch: Watch) -> None:
+    """End the watch when the client hangs up; run it as a task, and cancel it."""
     while (await receive())["type"] != "http.disconnect":
         pass
     watch.end()

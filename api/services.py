@@ -5,7 +5,7 @@ It owns their lifetime and that store calls go out in blocks; it decides nothing
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -16,17 +16,20 @@ from api.probe import StoreProbe
 from api.settings import ApiSettings
 from api.waiters import CHANNELS, Waiters
 from jobs.apikeys import ApiKeys
+from jobs.connection import StoreError, StoreUnavailable
 from jobs.listener import Listener
+from jobs.loops import end
 from jobs.registry import Registry
 from jobs.store import Inspection, JobStore, Submission, SubmitReply
 
 _BLOCK: Final = 64
+_BATCH_BLOCK: Final = 250
+_BATCH_BLOCK_BYTES: Final = 4 * 1024 * 1024
 _ALONE_BYTES: Final = 1024 * 1024
 """A payload from this size on is sent by itself, so that it holds nobody up."""
 _DURABLE_BLOCKS: Final = 16
 """How many blocks may wait for the disk at once."""
 _RESTART_SECONDS: Final = 1.0
-_CANCEL_AGAIN_SECONDS: Final = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,22 @@ class Services:
         if memoryview(submission.payload).nbytes >= _ALONE_BYTES:
             return await self.store.submit(submission)
         return await self._submissions(submission)
+
+    async def submit_all(self, submissions: Sequence[Submission]) -> list[SubmitReply | StoreError]:
+        """Store many jobs, a block in each round trip; each has its own reply, or why it may not be stored.
+
+        After a block that Redis did not answer for the others are not tried, so that nobody waits for each in turn.
+        """
+        replies: list[SubmitReply | StoreError] = []
+        for block in _blocks(submissions):
+            if replies and isinstance(replies[-1], StoreUnavailable):
+                replies.extend([replies[-1]] * len(block))
+                continue
+            try:
+                replies.extend(await self.store.submit_many(block))
+            except StoreError as exc:
+                replies.extend([exc] * len(block))
+        return replies
 
     async def look(self, job_id: str, tenant: str) -> Inspection | None:
         """A job of this tenant, or None; raises StoreError."""
@@ -79,7 +98,7 @@ class Services:
             yield
         finally:
             self.waiters.quiet()
-            await asyncio.gather(*map(_stop, loops))
+            await end(*loops)
             await self._submissions.close()
             await self._looks.close()
             await self.store.close()
@@ -87,6 +106,21 @@ class Services:
     def _on_gap(self) -> None:
         self.probe.look_again()
         self.waiters.on_gap()
+
+
+def _blocks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:
+    """In order, each block of bounded length and, unless it is a single job, of bounded size."""
+    block: list[Submission] = []
+    nbytes = 0
+    for submission in submissions:
+        size = memoryview(submission.payload).nbytes
+        if block and (len(block) == _BATCH_BLOCK or nbytes + size > _BATCH_BLOCK_BYTES):
+            yield block
+            block, nbytes = [], 0
+        block.append(submission)
+        nbytes += size
+    if block:
+        yield block
 
 
 async def _keep_running(run: Callable[[], Awaitable[None]]) -> None:
@@ -97,10 +131,3 @@ async def _keep_running(run: Callable[[], Awaitable[None]]) -> None:
         except Exception:  # see above: it is logged, and the loop starts anew
             log.exception("a loop of the api failed and starts again")
         await asyncio.sleep(_RESTART_SECONDS)
-
-
-async def _stop(task: "asyncio.Task[None]") -> None:
-    """Cancel until it has ended: `asyncio.wait_for` of Python 3.11, which redis-py uses, can swallow a cancellation."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait((task,), timeout=_CANCEL_AGAIN_SECONDS)

@@ -102,6 +102,7 @@ def job_object(
         "urls": {
             "self": path,
             "result": f"{path}/result",
+            "events": f"{path}/events",
             "cancel": f"{path}/cancel",
             **({"deliveries": f"{path}/deliveries"} if request.webhook else {}),
         },

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from api.routes import facade, health, jobs, models, pages, results, submit
+from api.routes import batch, events, facade, health, jobs, models, pages, results, submit
 from api.routes.endpoint import Endpoint
 from api.routes.guard import guarded, scope_of
 from api.routes.openapi import document
@@ -27,11 +27,22 @@ ENDPOINTS: Final = (
         (202, 200, 201, 400, 404, 408, 413, 415, 422, 503),
         ("prefer", "idempotency-key"),
     ),
+    Endpoint(
+        "POST",
+        "/jobs/batch",
+        batch.submit_batch,
+        "jobs",
+        (202, 207, 400, 408, 413, 415, 422, 503),
+        ("idempotency-key",),
+    ),
     Endpoint("GET", "/jobs", jobs.list_page, "jobs", (200, 422, 503), ("status", "model", "limit", "cursor")),
     Endpoint(
         "GET", "/jobs/{job_id}", jobs.read_job, "jobs", (200, 304, 404, 422, 503), ("job_id", "wait", "if-none-match")
     ),
     Endpoint("DELETE", "/jobs/{job_id}", jobs.delete_job, "jobs", (204, 404, 409, 422, 503), ("job_id", "force")),
+    Endpoint(
+        "GET", "/jobs/{job_id}/events", events.job_events, "jobs", (200, 204, 404, 503), ("job_id", "last-event-id")
+    ),
     Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 503), ("job_id",)),
     Endpoint(
         "GET",

@@ -23,10 +23,15 @@ async def job_response(
 ) -> Response:
     """The job object with its ETag; while it is not done, with the pause that a polling client should make."""
     job = found.job
-    output, is_omitted = await inline_output(services.store, found, services.settings.inline_output_bytes)
-    shown = view.job_object(found, services.catalog.lanes(job.request.model), output, is_omitted=is_omitted)
     every = {"ETag": view.etag(job), **({} if job.state.is_terminal else {"Retry-After": "1"}), **(headers or {})}
-    return json_response(shown, status, every)
+    return json_response(await job_object(services, found), status, every)
+
+
+async def job_object(services: Services, found: Inspection) -> dict[str, Any]:
+    """The job object, for `orjson`, with the output where it is small enough; raises StoreError."""
+    output, is_omitted = await inline_output(services.store, found, services.settings.inline_output_bytes)
+    lanes = services.catalog.lanes(found.job.request.model)
+    return view.job_object(found, lanes, output, is_omitted=is_omitted)
 
 
 def is_unchanged(request: Request, etag: str) -> bool:

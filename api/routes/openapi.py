@@ -33,6 +33,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "cursor": {"in": "query", "schema": _TEXT, "description": "The next_cursor of the page before"},
         "output": {"in": "query", "schema": _TEXT, "description": "Only this output"},
+        "last-event-id": {"in": "header", "schema": _TEXT, "description": "The id of the last event that was seen"},
         "if-none-match": {"in": "header", "schema": _TEXT, "description": "ETags that the client has"},
         "prefer": {"in": "header", "schema": _TEXT, "description": "wait=N: answer when the job is done, or after N s"},
         "version": {"in": "path", "required": True, "schema": _TEXT, "description": "The model's version"},
@@ -68,6 +69,7 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
         201: "The job is done",
         202: "The job is not done yet",
         204: "Nothing is left of it",
+        207: "Some are not stored; each has its own status",
         304: "What the client has is current",
         307: "The documentation",
     }

@@ -1,0 +1,77 @@
+"""`POST /jobs/batch`: many jobs in one request, each stored or refused by itself.
+
+It owns what a client hears about each of them; how a body is cut into jobs is the business of `api.intake.batch`.
+"""
+
+import asyncio
+import time
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api import problems
+from api.intake import read_batch
+from api.problems import Problem
+from api.routes.access import known_model, services, tenant, unknown_job
+from api.routes.answers import job_object, json_response
+from api.routes.submit import fresh, intake_limits, refuse, refuse_unsafe_store
+from api.services import Services
+from jobs.connection import StoreError
+from jobs.store import Submission, SubmitReply, Submitted
+
+Entry = dict[str, Any]
+
+
+async def submit_batch(request: Request) -> Response:
+    """The jobs in their order, each stored or with the problem that it has: 202 if all are stored, else 207."""
+    shared = services(request)
+    refuse_unsafe_store(shared)
+    now_ms = time.time_ns() // 1_000_000
+    items = await read_batch(
+        request,
+        models=partial(known_model, request),
+        limits=intake_limits(shared),
+        tenant=tenant(request),
+        now_ms=now_ms,
+    )
+    submissions = [item for item in items if isinstance(item, Submission)]
+    ids = [submission.id for submission in submissions]
+    replies = dict(zip(ids, await shared.submit_all(submissions), strict=True))
+    if submissions and all(isinstance(reply, StoreError) for reply in replies.values()):
+        raise next(reply for reply in replies.values() if isinstance(reply, StoreError))
+    entries = await asyncio.gather(*(_entry(shared, item, replies, now_ms) for item in items))
+    accepted = sum("job" in entry for entry in entries)
+    body = {"accepted": accepted, "refused": len(entries) - accepted, "jobs": entries}
+    return json_response(body, 202 if accepted == len(entries) else 207)
+
+
+async def _entry(
+    shared: Services, item: Submission | Problem, replies: dict[str, SubmitReply | StoreError], now_ms: int
+) -> Entry:
+    """What one job of the batch came to: the status that it would have had by itself, and the job or the problem."""
+    try:
+        if isinstance(item, Problem):
+            raise item
+        return await _stored(shared, item, replies[item.id], now_ms)
+    except Problem as problem:
+        return _refused(problem)
+    except StoreError as exc:
+        return _refused(problems.from_store(exc))
+
+
+def _refused(problem: Problem) -> Entry:
+    return {"status": problem.status, "problem": problem.to_plain()}
+
+
+async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError, now_ms: int) -> Entry:
+    if isinstance(reply, StoreError):
+        raise reply
+    refuse(reply, item)
+    is_new = reply.word is Submitted.OK
+    found = fresh(item, now_ms) if is_new else await shared.look(reply.job_id, item.tenant)
+    if found is None:
+        raise unknown_job()
+    status = 200 if found.job.state.is_terminal else 202
+    return {"status": status, "replayed": not is_new, "job": await job_object(shared, found)}
