@@ -67,7 +67,8 @@ class Claimed:
 class Claim(NamedTuple):
     """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none.
 
-    `dropped` queue entries belonged to no sound job; `left` ones wait for a process that reads their newer version.
+    `dropped` queue entries belonged to no sound job; `left` ones wait for a process that reads their
+    newer version, or for another worker.
     """
 
     jobs: list[Claimed]

@@ -73,6 +73,7 @@ _FSYNC_SHARE: Final = 0.8
 """Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
+_LEAVE_SUSPECTS: Final = 2
 _BLOCK: Final = 1_000
 """As many jobs as one script takes: Lua's stack bounds it, and Redis serves nobody else meanwhile."""
 
@@ -158,13 +159,16 @@ class JobStore:
             )
         return arguments
 
-    async def claim(self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool) -> Claim:
+    async def claim(
+        self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool, leaves_suspects: bool = False
+    ) -> Claim:
         """Take up to `limit` due jobs (1,000 at most); `is_idle`: the caller has nothing of this model in flight.
 
+        A job whose workers died is given alone, and only to an idle caller; with `leaves_suspects` to another one.
         A record that can't be read although its version is known ends as `lost`.
         """
-        most = min(limit, _BLOCK)
-        arguments = (self._clock_ms(), model, most, lease_ms, worker, codec.VERSION, ALONE_FROM, int(is_idle))
+        most, suspects = min(limit, _BLOCK), _LEAVE_SUSPECTS if leaves_suspects else int(is_idle)
+        arguments = (self._clock_ms(), model, most, lease_ms, worker, codec.VERSION, ALONE_FROM, suspects)
         (reply,) = await self.connection.run(Call(*arguments, script="claim"))
         claimed: list[Claimed] = []
         broken: list[Settlement] = []

@@ -12,7 +12,7 @@ from typing import Final
 from jobs.connection import StoreError, StoreUnavailable
 from jobs.registry import LaneBeat, LaneState
 from jobs.spec import ModelSpec
-from jobs.store import Claim, Claimed, Release
+from jobs.store import ALONE_FROM, Claim, Claimed, Release
 from workers.batch import BatchRunner
 from workers.persist import persist, shielded
 from workers.sizer import BatchSizer
@@ -42,6 +42,7 @@ class Lane:
         self._batches: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._is_quiet = False
+        self._has_suspect = False
 
     @property
     def credits(self) -> int:
@@ -79,7 +80,7 @@ class Lane:
 
     async def run_once(self) -> None:
         """One round: wait for a credit, for the engine and for work, and start at most one batch."""
-        if len(self._batches) >= self.credits or self._tools.budget.is_spent:
+        if self._has_suspect or len(self._batches) >= self.credits or self._tools.budget.is_spent:
             await self._one_freed()
         elif self._watch.breaker.is_open:
             await self._probe()
@@ -113,25 +114,40 @@ class Lane:
             worker=self._tools.worker_id,
             lease_ms=self._tools.lease_ms,
             is_idle=not self._batches,
+            leaves_suspects=self._tools.quarantine.is_taken,
         )
 
     async def _start(self, jobs: list[Claimed], size: int) -> None:
-        """Run the jobs that the byte budget admits as a batch in the background; give the others back."""
+        """Run the jobs that may run now as a batch in the background; give the others back."""
+        is_suspect = jobs[0].redeliveries >= ALONE_FROM
+        if is_suspect and not self._tools.quarantine.enter():
+            await self._give_back(jobs, "another lane runs one that may be what kills workers")
+            return
         admitted, rest = self._tools.budget.admit(jobs)
         if admitted:
             runner = BatchRunner(self._tools, self.spec, self._watch, self._slots)
             batch = asyncio.create_task(runner.run(admitted, size), name=f"batch-{self.spec.name}")
             self._batches.add(batch)
+            self._has_suspect = is_suspect
             batch.add_done_callback(lambda done: self._ended(done, admitted))
+        elif is_suspect:
+            self._tools.quarantine.leave()
         if rest:
-            log.info("lane %s gives %d jobs back: INFERQ_INFLIGHT_BYTES is used up", self.spec.name, len(rest))
-            releases = [Release(job.lease) for job in rest]
-            await shielded(persist(lambda: self._tools.store.settle(releases)))
+            await self._give_back(rest, "INFERQ_INFLIGHT_BYTES is used up")
             await self._one_freed()
+
+    async def _give_back(self, jobs: list[Claimed], reason: str) -> None:
+        """Release these claims uncounted, at their old place."""
+        log.info("lane %s gives %d jobs back: %s", self.spec.name, len(jobs), reason)
+        releases = [Release(job.lease) for job in jobs]
+        await shielded(persist(lambda: self._tools.store.settle(releases)))
 
     def _ended(self, batch: asyncio.Task[None], jobs: list[Claimed]) -> None:
         self._batches.discard(batch)
         self._tools.budget.free(jobs)
+        if self._has_suspect:
+            self._has_suspect = False
+            self._tools.quarantine.leave()
         self._freed.set()
         if not batch.cancelled() and batch.exception() is not None:
             log.error("a batch of %s could not be settled", self.spec.name, exc_info=batch.exception())

@@ -1,14 +1,18 @@
 -- Take up to `limit` due jobs of one model for an attempt each, best score first, and lease them to the caller.
 -- KEYS none.  ARGV now override, model, limit, lease ms, worker id, newest record version we read,
---   redeliveries from which a job runs alone, 1 if the caller has nothing in flight for this model (else 0)
--- Replies {now, next due ms or 0, entries dropped, entries left to newer versions,
+--   redeliveries from which a job runs alone, what to do with such a job: 1 take it (the caller has nothing in flight
+--   for this model), 0 take nothing more until then, 2 leave it to others
+-- Replies {now, next due ms or 0, entries dropped, entries left to newer versions or other workers,
 --   {id, attempt, failures, redeliveries, created, due, request}...}.
 -- A job that was lost with its worker twice may be what kills workers: it is given out alone, to an idle lane only.
+-- Where a lane is not idle it waits at its place and all behind it, so that the lane becomes idle; where another lane
+-- of the worker runs one, nobody waits for it.
 -- Entries without a sound queued record are dropped; late ones expire. Where work is left, the bell rings again.
 -- uses: prelude announce finish promote
 
 local now, model, limit, lease_ms = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local version, alone_from, is_idle = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == '1'
+local version, alone_from, suspects = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local IS_TAKEN, IS_LEFT = '1', '2'
 local ready, MOST_SKIPPED = ready_key(model), 1000
 local claimed, ids, leases, taken, left, is_full = {}, {}, {}, {}, 0, limit < 1
 
@@ -32,7 +36,9 @@ local function look_at(id)
     taken[#taken + 1] = id
   elseif deadline <= now then
     finish(id, job, 'expired', now, '')
-  elseif redeliveries >= alone_from and (#claimed > 0 or not is_idle) then
+  elseif redeliveries >= alone_from and suspects == IS_LEFT then
+    left = left + 1
+  elseif redeliveries >= alone_from and (#claimed > 0 or suspects ~= IS_TAKEN) then
     is_full = true
   else
     lease(id, job)

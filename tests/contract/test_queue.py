@@ -140,6 +140,15 @@ async def test_jobs_before_and_after_a_suspect_are_claimed_without_it(rig: Rig) 
     assert [await _claimed_ids(rig, 10) for _ in range(4)] == [[before], [suspect], [after], []]
 
 
+async def test_a_suspect_is_left_to_other_workers_and_holds_nobody_up(rig: Rig) -> None:
+    suspect = await rig.submit(priority=Priority.HIGH)
+    await _redeliver(rig, ALONE_FROM)
+    others = [await rig.submit() for _ in range(3)]
+    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS, is_idle=True, leaves_suspects=True)
+    assert (sorted(claimed.lease.job_id for claimed in claim.jobs), claim.left) == (sorted(others), 1)
+    assert await _claimed_ids(rig, 10) == [suspect]
+
+
 async def test_one_redelivery_does_not_make_a_suspect(rig: Rig) -> None:
     victim = await rig.submit()
     await _redeliver(rig, ALONE_FROM - 1)
