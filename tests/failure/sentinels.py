@@ -43,15 +43,15 @@ class Cluster:
 
     async def primary_port(self) -> int:
         """Who is the primary now, as the first Sentinel says."""
-        _, port = await self.sentinels[0].sentinel_get_master_addr_by_name(SERVICE)
-        return int(port)
+        masters = await self.sentinels[0].sentinel_masters()  # type: ignore[no-untyped-call]
+        return int(masters[SERVICE]["port"])
 
 
 async def _is_ready(sentinel: Redis) -> bool:
-    state = (await sentinel.sentinel_masters())[SERVICE]
+    state = (await sentinel.sentinel_masters())[SERVICE]  # type: ignore[no-untyped-call]
     if (state["num-slaves"], state["num-other-sentinels"]) != (1, SENTINELS - 1):
         return False
-    (replica,) = await sentinel.sentinel_slaves(SERVICE)
+    (replica,) = await sentinel.sentinel_slaves(SERVICE)  # type: ignore[no-untyped-call]
     return bool(replica["master-link-status"] == "ok")
 
 

@@ -6,6 +6,7 @@ Owns the life of the processes and the questions that several tests ask. Must no
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -48,10 +49,9 @@ class Site:
         self.store = JobStore(Connection.from_settings(chosen), chosen)
         self.closing = AsyncExitStack()
 
-    def process(
-        self, name: str, arguments: Sequence[str], *, inherited_fds: tuple[int, ...] = (), **settings: object
-    ) -> Process:
-        """Start a process of the product, or of the test, with these settings."""
+    def process(self, name: str, arguments: Sequence[str], **settings: object) -> Process:
+        """Start a process of the product, or of the test, with these settings; it inherits `listen_fd`."""
+        inherited_fds = tuple(int(str(value)) for key, value in settings.items() if key == "listen_fd")
         own = {"redis_url": self.redis_url, "engine": self.engine.address, **self.settings, **settings}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("INFERQ_")}
         environment = kept | {f"INFERQ_{key.upper()}": str(value) for key, value in own.items()}
@@ -98,6 +98,8 @@ class Site:
         wanted = {process.pid for process in processes}
 
         async def is_served() -> bool:
+            for process in processes:
+                assert process.is_running, process.last_log_lines()
             return wanted <= {beat.pid for beat in await self.workers() if model in beat.lanes}
 
         await eventually(is_served, START_SECONDS)
@@ -138,34 +140,35 @@ def values(job: Job) -> list[float]:
 async def load(
     clients: Sequence[AsyncClient], model: str = MODEL, per_second: float = 50, **options: Any
 ) -> AsyncIterator[list[Job]]:
-    """Numbered jobs one after the other, in turns through these apis, for as long as the context lasts.
+    """Numbered jobs one after the other, through each of these apis, for as long as the context lasts.
 
     A submit is tried again until it is answered: what stands in the list was accepted.
     """
     jobs: list[Job] = []
+    numbers = itertools.count()
 
-    async def keep_submitting() -> None:
-        while True:
-            client = clients[len(jobs) % len(clients)]
-            jobs.append(await client.submit(model, number(len(jobs)), **options))
-            await asyncio.sleep(1 / per_second)
+    async def keep_submitting(client: AsyncClient) -> None:
+        for n in numbers:
+            jobs.append(await client.submit(model, number(n), metadata={"number": n}, **options))
+            await asyncio.sleep(len(clients) / per_second)
 
-    submitting = asyncio.create_task(keep_submitting())
+    submitting = [asyncio.create_task(keep_submitting(client)) for client in clients]
     try:
         yield jobs
-        assert not submitting.done(), f"the load broke off: {submitting}"
+        assert not any(task.done() for task in submitting), f"the load broke off: {submitting}"
     finally:
-        submitting.cancel()
-        await asyncio.wait([submitting])
+        for task in submitting:
+            task.cancel()
+        await asyncio.wait(submitting)
 
 
 async def assert_all_succeed(client: AsyncClient, jobs: Sequence[Job], within_seconds: float = 60) -> list[Job]:
     """Each job ends with its own number, no failure is counted, and asked again it says exactly the same."""
     ends_at = time.monotonic() + within_seconds
     done = [await client.wait(job, max(0.0, ends_at - time.monotonic())) for job in jobs]
-    for at, job in enumerate(done):
+    for job in done:
         assert (job.status, job.raw["failures"]) == ("succeeded", 0), job.raw
-        assert values(job) == [at]
+        assert values(job) == [job.raw["metadata"]["number"]]
     for job in done[:: max(1, len(done) // 50)]:
         assert (await client.get(job)).raw == job.raw, "a result has changed"
     return done
