@@ -196,6 +196,20 @@ def models(url: Url = DEFAULT_URL, as_json: AsJson = False) -> None:
     show_models(url, as_json=as_json)
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})
+def keys(
+    context: typer.Context,
+    data: Annotated[
+        Path,
+        typer.Option(file_okay=False, help="The data folder of a running `inferq up`, if INFERQ_REDIS_URL is unset."),
+    ] = Path(".inferq"),
+) -> None:
+    """Make, list and revoke API keys: create NAME [--scope submit,read,cancel] [--models a,b], list, revoke NAME."""
+    from inferq.commands.keys import keys as command
+
+    command(context.args, data)
+
+
 def main() -> None:
     """The entry point: runs a command; what goes wrong becomes a sentence on stderr and an exit status."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import random
 import time
 import uuid
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from inferq.client.requests import Inputs
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
+KEY_VARIABLE: Final = "INFERQ_API_KEY"
 _PAGE: Final = 100
 
 _MAX_CONNECTIONS: Final = 1000
@@ -46,6 +48,7 @@ class _Base:
         first_contact_seconds: float | None,
     ) -> None:
         url = httpx.URL(base_url)
+        api_key = os.environ.get(KEY_VARIABLE) if api_key is None else api_key
         if url.scheme not in ("http", "https") or not url.host:
             raise ValueError(f"{base_url!r} is not the address of a server: http://HOST:PORT")
         first = retry_seconds if first_contact_seconds is None else first_contact_seconds
@@ -81,6 +84,8 @@ def _request(http: httpx.Client | httpx.AsyncClient, step: Send) -> httpx.Reques
 
 class Client(_Base):
     """A server's jobs and models, blocking. Safe to share between threads; close it, or use it in a `with`.
+
+    `api_key` is what `inferq keys create` printed; where it is not given, the environment's INFERQ_API_KEY.
 
     `timeout` bounds each step of one exchange (connect, send, answer). A server that does not answer, or answers that
     it can't now, is tried again for `retry_seconds`, at its own pace where it names one; `first_contact_seconds` says

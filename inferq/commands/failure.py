@@ -57,6 +57,8 @@ def next_step(exc: InferqError) -> str:
             return f"The server's log says more under the request id {exc.request_id or '(it gave none)'}."
         case ProblemError(code="unknown_model"):
             return f"There are: {', '.join(exc.members.get('models', ())) or 'none'}."
+        case ProblemError(code="unauthenticated"):
+            return "Set INFERQ_API_KEY to a key that `inferq keys create NAME` printed where the server's Redis is."
         case ProblemError(code="unknown_job"):
             return "`inferq list` shows the jobs that there are."
         case ProblemError(code="not_done"):

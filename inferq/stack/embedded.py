@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from inferq.stack.components import ApiProcess, WorkerProcess
+from inferq.stack.components import PYTHON, ApiProcess, WorkerProcess
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
-from inferq.stack.listening import open_listening_socket, reachable_address
+from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
 from inferq.stack.readiness import Server
 from inferq.stack.supervisor import Report, Supervisor
 from inferq.stack.triton import MODELS, TritonServer
@@ -31,6 +31,7 @@ ENGINE_KEEPALIVE_SECONDS = 10
 STORE_TIMEOUT_SECONDS = 120.0
 ENGINE_TIMEOUT_SECONDS = 300.0
 PRODUCT_TIMEOUT_SECONDS = 60.0
+ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -131,30 +132,54 @@ class EmbeddedStack:
 
     async def _start(self) -> None:
         options = self.options
-        self._listener = open_listening_socket(options.host, options.port, options.environment)
+        self._listener = open_listening_socket(options.host, options.port)
         self._lock = _locked(options.data)
         environment = dict(options.environment)
-        if options.redis_url is None or options.engine is None:
-            await self._start_servers(await asyncio.to_thread(StackEnvironment.find, options.environment), environment)
-        environment["INFERQ_REDIS_URL"] = options.redis_url or environment["INFERQ_REDIS_URL"]
-        environment["INFERQ_ENGINE"] = options.engine or environment["INFERQ_ENGINE"]
+        needs_server = options.redis_url is None or options.engine is None
+        found = await asyncio.to_thread(StackEnvironment.find, options.environment) if needs_server else None
+        if options.redis_url is not None:
+            environment["INFERQ_REDIS_URL"] = options.redis_url
+        elif found is not None:
+            environment["INFERQ_REDIS_URL"] = await self._start_store(found)
+        if is_for_strangers(self._listener) and environment.get(ALLOW_VARIABLE) != "1":
+            await self._require_key(environment)
+        if options.engine is not None:
+            environment["INFERQ_ENGINE"] = options.engine
+        elif found is not None:
+            environment |= await self._start_engine(found)
         await self._start_product(environment, self._listener)
 
-    async def _start_servers(self, found: StackEnvironment, environment: dict[str, str]) -> None:
-        """Start what isn't given, and tell the others where it is through `environment`."""
+    async def _start_store(self, found: StackEnvironment) -> str:
+        """Start Valkey; returns its URL."""
         data = self.options.data.absolute()
-        if self.options.redis_url is None:
-            valkey = ValkeyServer(
-                found, data / "valkey", password=secrets.token_urlsafe(), log_path=data / "logs" / "valkey.log"
+        valkey = ValkeyServer(
+            found, data / "valkey", password=secrets.token_urlsafe(), log_path=data / "logs" / "valkey.log"
+        )
+        await self._start_stage(valkey, timeout_seconds=STORE_TIMEOUT_SECONDS)
+        return valkey.url
+
+    async def _start_engine(self, found: StackEnvironment) -> dict[str, str]:
+        """Start Triton; returns what workers must know of it."""
+        data = self.options.data.absolute()
+        triton = TritonServer(found, [self.options.models], data / "triton", log_path=data / "logs" / "triton.log")
+        await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
+        return {
+            "INFERQ_ENGINE": triton.grpc_address,
+            "INFERQ_ENGINE_KEEPALIVE_SECONDS": str(ENGINE_KEEPALIVE_SECONDS),
+        }
+
+    async def _require_key(self, environment: Mapping[str, str]) -> None:
+        """Raise StackError unless there is an API key: the api would not serve, and nothing else need start."""
+        asked = await asyncio.create_subprocess_exec(
+            *PYTHON, "api", "keys", "check", env=dict(environment), stderr=asyncio.subprocess.PIPE
+        )
+        _, complaint = await asked.communicate()
+        if asked.returncode != 0:
+            why = complaint.decode(errors="replace").strip().removeprefix("inferq keys: ")
+            raise StackError(
+                f"refusing to listen on {self.options.host}, where anybody could use this service: {why}; or set "
+                f"{ALLOW_VARIABLE}=1 if everybody there may use it"
             )
-            await self._start_stage(valkey, timeout_seconds=STORE_TIMEOUT_SECONDS)
-            environment["INFERQ_REDIS_URL"] = valkey.url
-        if self.options.engine is None:
-            log_path = data / "logs" / "triton.log"
-            triton = TritonServer(found, [self.options.models], data / "triton", log_path=log_path)
-            await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
-            environment["INFERQ_ENGINE"] = triton.grpc_address
-            environment["INFERQ_ENGINE_KEEPALIVE_SECONDS"] = str(ENGINE_KEEPALIVE_SECONDS)
 
     async def _start_product(self, environment: Mapping[str, str], listener: socket.socket) -> None:
         options, address = self.options, reachable_address(listener)

@@ -1,32 +1,24 @@
 """The one socket that all api processes accept on, bound before they start and kept while they restart.
 
-Owns the decision which addresses may be listened on without authentication. Must not accept a connection itself.
+Owns which addresses others than this machine's users can reach. Must not accept a connection itself.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-from collections.abc import Mapping
 
 from inferq.stack.errors import StackError
 
-ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
 BACKLOG = 2048
 
 
-def open_listening_socket(host: str, port: int, environment: Mapping[str, str] = os.environ) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """A listening TCP socket on `host` (a name or an address) and `port` (0: a free one); StackError if refused."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise StackError(f"the host {host!r} can't be resolved: {error.strerror}") from error
-    if not _is_loopback(str(address[0])) and environment.get(ALLOW_VARIABLE) != "1":
-        raise StackError(
-            f"refusing to listen on {host}: inferq would serve anybody who reaches it. Listen on 127.0.0.1 behind a "
-            f"proxy that authenticates, or set {ALLOW_VARIABLE}=1 if everybody there may use it"
-        )
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,5 +37,6 @@ def reachable_address(listener: socket.socket) -> tuple[str, int]:
     return wildcard.get(host, host), port
 
 
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+def is_for_strangers(listener: socket.socket) -> bool:
+    """Whether others than this machine's users can reach the socket."""
+    return not ipaddress.ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback

@@ -22,7 +22,8 @@ PROBE_TIMEOUT_SECONDS = 1.0
 class ValkeyServer:
     """Valkey with an append-only file in `data_dir`; what was acknowledged a second ago survives any crash.
 
-    `port` 0 picks a free one, kept over restarts. With a `password` clients must present it; it is part of `url`.
+    `port` 0 picks a free one, kept over restarts. With a `password` clients must present it; it is part of `url`,
+    which stands in `url_path` while the server runs, for commands of the same user.
     """
 
     name = "valkey"
@@ -40,6 +41,7 @@ class ValkeyServer:
         self.port = port or free_port()
         self.password = password
         self.config_path = data_dir / "valkey.conf"
+        self.url_path = data_dir / "url"
         self.process = Process(
             Program(
                 name=self.name,
@@ -56,12 +58,10 @@ class ValkeyServer:
         return f"redis://{credentials}{LOOPBACK}:{self.port}/0"
 
     def launch(self) -> None:
-        """Start without waiting. The password stands in a file that only its owner can read, never in `ps`."""
+        """Start without waiting. The password stands in files that only their owner can read, never in `ps`."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.config_path.unlink(missing_ok=True)
-        descriptor = os.open(self.config_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as config:
-            config.writelines(f"{line}\n" for line in self._config_lines())
+        _write_secret(self.config_path, self._config_lines())
+        _write_secret(self.url_path, [self.url])
         self.process.start()
 
     def _config_lines(self) -> list[str]:
@@ -95,3 +95,11 @@ class ValkeyServer:
     def stop(self) -> None:
         """Flush and end; legal before start and twice."""
         self.process.stop()
+        self.url_path.unlink(missing_ok=True)
+
+
+def _write_secret(path: Path, lines: list[str]) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.writelines(f"{line}\n" for line in lines)

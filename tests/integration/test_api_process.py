@@ -284,11 +284,13 @@ async def test_a_redis_that_hangs_costs_a_call_no_more_than_its_deadline(start_v
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_listening_for_strangers_is_refused_in_one_line(host: str) -> None:
-    ended = run_api(host=host, port=0)
+async def test_listening_for_strangers_without_a_key_is_refused_in_one_line(backend: Backend, host: str) -> None:
+    """T: Config."""
+    ended = run_api(host=host, port=0, redis_url=backend.url)
     assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1
-    assert "INFERQ_ALLOW_UNAUTHENTICATED" in ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert "inferq keys create" in line
+    assert "INFERQ_ALLOW_UNAUTHENTICATED" in line
 
 
 async def test_an_inherited_socket_for_strangers_is_refused_too(backend: Backend) -> None:
@@ -296,7 +298,7 @@ async def test_an_inherited_socket_for_strangers_is_refused_too(backend: Backend
         shared.set_inheritable(True)
         ended = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "api"),
-            env=environment({"listen_fd": shared.fileno()}),
+            env=environment({"listen_fd": shared.fileno(), "redis_url": backend.url}),
             pass_fds=(shared.fileno(),),
             stderr=asyncio.subprocess.PIPE,
         )

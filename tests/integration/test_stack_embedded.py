@@ -202,9 +202,33 @@ def test_two_stacks_never_share_a_data_folder(start_up: StartUp) -> None:
     assert "another stack runs on the data folder" in errors
 
 
-def test_listening_beyond_loopback_is_refused_before_anything_starts(start_up: StartUp) -> None:
+def test_listening_beyond_loopback_is_refused_without_a_key(start_up: StartUp) -> None:
+    """T: Config: a default must not be open to everybody."""
     up = start_up(host="0.0.0.0")
     output, errors = up.process.communicate(timeout=60)
     assert up.process.returncode == 1
-    assert output == ""
+    assert output.split() == ["valkey", "ready"]
+    assert "inferq keys create NAME" in errors
     assert "INFERQ_ALLOW_UNAUTHENTICATED=1" in errors
+
+
+def test_with_a_key_it_listens_everywhere_and_asks_for_it(
+    start_up: StartUp, start_valkey: StartValkey, engine: TritonServer
+) -> None:
+    valkey = start_valkey()
+    made = subprocess.run(
+        [sys.executable, "-m", "inferq.cli", "keys", "create", "ci"],
+        env={**os.environ, "INFERQ_REDIS_URL": valkey.url},
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    up = start_up(host="0.0.0.0", redis_url=valkey.url, engine=engine.grpc_address)
+    up.wait_ready()
+    for headers, expected in (({}, 401), ({"Authorization": f"Bearer {made.stdout.strip()}"}, 200)):
+        connection = HTTPConnection("127.0.0.1", up.port, timeout=30)
+        connection.request("GET", "/jobs", headers=headers)
+        assert connection.getresponse().status == expected
+        connection.close()
