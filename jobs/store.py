@@ -251,7 +251,10 @@ class JobStore:
         )
         outcome = Outcome(error=error).encode()
         replies = await self.connection.run(
-            *(Call(self._clock_ms(), model, limit, MAX_REDELIVERIES, outcome, script="reap") for model in models)
+            *(
+                Call(self._clock_ms(), model, limit, MAX_REDELIVERIES, outcome, codec.VERSION, script="reap")
+                for model in models
+            )
         )
         return {
             model: Reaped(_ids(requeued), _ids(failed))
@@ -259,12 +262,12 @@ class JobStore:
         }
 
     async def expire(self, job_ids: Sequence[str] = (), limit: int = 100, look_again_ms: int = 5_000) -> Swept:
-        """End jobs that waited too long or that nobody holds; of these ids, or of all whose time has come.
+        """End jobs that waited too long or were left half-written; of these ids, or of all whose time has come.
 
         Without ids it also drops the index entries of records that are gone.
         """
-        error = JobError(ErrorCode.LOST, "It was running, but no worker held it any more.")
-        arguments = (self._clock_ms(), limit, look_again_ms, Outcome(error=error).encode(), *(job_ids or ("",)))
+        lost = Outcome(error=JobError(ErrorCode.LOST, "No worker held it, and it waited in no queue.")).encode()
+        arguments = (self._clock_ms(), limit, look_again_ms, codec.VERSION, lost, *(job_ids or ("",)))
         calls = [Call(*arguments, script="expire")]
         if not job_ids:
             calls.append(Call(self._clock_ms(), _FORGET_LIMIT, script="forget"))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs.errors import EngineFailed, InvalidInput, JobError, JobFailure, ModelRejected, OutputTooLarge
+from jobs.errors import EngineFailed, EngineTimeout, InvalidInput, JobError, JobFailure, ModelRejected, OutputTooLarge
 from jobs.errors import ErrorCode as Code
 from jobs.record import Outcome, Timings
 from jobs.spec import ModelSpec
@@ -89,7 +89,10 @@ class BatchRunner:
         try:
             if not needs_preparation(job):
                 return make_item(*arguments)
-            return await asyncio.get_running_loop().run_in_executor(self._tools.threads, make_item, *arguments)
+            async with asyncio.timeout(job.request.timeout_ms / 1000):
+                return await asyncio.get_running_loop().run_in_executor(self._tools.threads, make_item, *arguments)
+        except TimeoutError:
+            return self._after(job, EngineTimeout("Preparing the input took longer than the job's timeout."))
         except JobFailure as failure:
             return self._after(job, failure)
         except Exception as exc:  # decoders raise many unrelated types on hostile bytes; one job must not harm others

@@ -1,4 +1,4 @@
--- Shared by every script: the clock, whole numbers as text, records, and the doorbell.
+-- Shared by every script: the clock, whole numbers as text, records, queues, and the doorbell.
 
 local WAKE_TTL_MS = 3600000
 
@@ -18,6 +18,11 @@ end
 local function record(id, ...)
   local fields = redis.pcall('HMGET', job_key(id), ...)
   return fields.err and {} or fields
+end
+
+-- Whether a job lies among the queued ones of its model; where it says so and doesn't, it is half-written.
+local function is_waiting(model, id)
+  return redis.call('ZSCORE', ready_key(model), id) or redis.call('ZSCORE', scheduled_key(model), id)
 end
 
 -- What lives shorter lives so long from now on.

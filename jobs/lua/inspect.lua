@@ -11,7 +11,7 @@ end
 
 local job = read()
 if job[1] ~= ARGV[3] then return {} end
-if job[2] == 'queued' and (tonumber(job[4]) or now + 1) <= now then
+if job[2] == 'queued' and (tonumber(job[4]) or now + 1) <= now and is_waiting(job[3], id) then
   even_when_full()
   finish(id, record(id, unpack(FINISH_FIELDS)), 'expired', now, '')
   clear_finished()
