@@ -34,6 +34,7 @@ _EXPOSED_HEADERS: Final = (
     "Location",
     "Preference-Applied",
     "Retry-After",
+    "X-Job-Id",
     "X-Request-Id",
 )
 
