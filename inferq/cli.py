@@ -101,6 +101,22 @@ def demo() -> None:
 
 
 @app.command()
+def chaos(
+    jobs: Annotated[int, typer.Option(min=1, help="How many jobs.")] = 2000,
+    minutes: Annotated[float, typer.Option(min=0.1, help="How long the load and the killing last.")] = 2.0,
+    seed: Annotated[int | None, typer.Option(help="Which kills; a random one if not given.")] = None,
+    api: Annotated[int, typer.Option(min=1, help="How many api processes.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="How many inference workers.")] = 2,
+) -> None:
+    """Start everything, kill its parts at random under load, count the jobs, stop everything."""
+    import secrets
+
+    from inferq.commands.chaos import chaos as run
+
+    run(jobs=jobs, minutes=minutes, seed=secrets.randbelow(10**6) if seed is None else seed, apis=api, workers=workers)
+
+
+@app.command()
 def submit(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.", show_default=False)],
     files: Annotated[

@@ -58,6 +58,11 @@ class StackOptions:
             raise StackError(f"a stack has at least one api and no negative workers, not {self.api} and {self.workers}")
 
     @property
+    def is_durable(self) -> bool:
+        """Whether a 202 waits for the disk; an own Valkey then writes at once, so that the wait is short."""
+        return self.environment.get("INFERQ_DURABLE", "").lower() in ("1", "true", "yes", "on", "t", "y")
+
+    @property
     def drain_seconds(self) -> float:
         """How long api and workers take to finish what they hold; they judge a wrong value themselves."""
         with suppress(ValueError):
@@ -124,6 +129,15 @@ class EmbeddedStack:
         await self._cancel(stop_requested)
         if watching.done():
             await watching
+
+    @property
+    def running(self) -> list[str]:
+        """The parts that run now: `valkey`, `triton`, `worker-1` …, `api-1` …; given ones are not among them."""
+        return self._supervisor.running()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for one part, which is then restarted like any that dies; KeyError for an unknown one."""
+        self._supervisor.kill_one(name)
 
     def _on_signal(self) -> None:
         if self._stop_requested.is_set():

@@ -106,6 +106,14 @@ class Supervisor:
             await asyncio.gather(*(asyncio.to_thread(watched.server.stop) for watched in self._stages[-1]))
             self._stages.pop()
 
+    def running(self) -> list[str]:
+        """The names of the servers that run now."""
+        return [watched.server.name for watched in self._watched() if watched.server.process.is_running]
+
+    def kill_one(self, name: str) -> None:
+        """End one server as a crash would; `run` brings it back. KeyError for a name that nothing here has."""
+        {watched.server.name: watched.server for watched in self._watched()}[name].process.kill()
+
     def kill(self) -> None:
         """End everything at once, for a person who asks a second time; a running `stop` then returns soon."""
         for watched in self._watched():

@@ -20,7 +20,8 @@ PROBE_TIMEOUT_SECONDS = 1.0
 
 
 class ValkeyServer:
-    """Valkey with an append-only file in `data_dir`; what was acknowledged a second ago survives any crash.
+    """Valkey with an append-only file in `data_dir`; what was acknowledged a second ago survives any crash, and with
+    `is_durable` whatever was acknowledged.
 
     `port` 0 picks a free one, kept over restarts. With a `password` clients must present it; it is part of `url`,
     which stands in `url_path` while the server runs, for commands of the same user.
@@ -36,7 +37,9 @@ class ValkeyServer:
         port: int = 0,
         password: str | None = None,
         log_path: Path | None = None,
+        is_durable: bool = False,
     ) -> None:
+        self.is_durable = is_durable
         self.data_dir = data_dir
         self.port = port or free_port()
         self.password = password
@@ -70,7 +73,7 @@ class ValkeyServer:
             f"port {self.port}",
             f'dir "{self.data_dir.absolute()}"',
             "appendonly yes",
-            "appendfsync everysec",
+            f"appendfsync {'always' if self.is_durable else 'everysec'}",
             'save ""',
             "maxmemory-policy noeviction",
         ]
