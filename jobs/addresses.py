@@ -4,6 +4,7 @@ Pure: it judges one address. Who may be reached all the same is `jobs.destinatio
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Final, NamedTuple
 
@@ -73,6 +74,7 @@ FORBIDDEN: Final[Sequence[Range]] = (
 """The first range that holds an address names it."""
 
 
+@lru_cache(4096)
 def forbidden_range(address: Address) -> Range | None:
     """The range for whose sake a webhook must not reach this address; None where it may."""
     return next((row for row in FORBIDDEN if address in row.network), None)

@@ -7,6 +7,7 @@ a message exists at all is the doing of the scripts that change a job.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from jobs import codec, keys, outbox
@@ -69,12 +70,28 @@ class Delivery:
 _NUMBERS: Final = ("attempts", "tried", "created_ms", "since_ms", "next_ms")
 
 
-class Taken(NamedTuple):
-    """A delivery in hand until `until_ms`, for a host that has room."""
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A delivery in hand until `until_ms`, for a host that has room, with what Redis holds of it and of its job."""
 
     id: str
     host: str
+    taken_ms: int
     until_ms: int
+    fields: Mapping[bytes, bytes]
+    record: Mapping[bytes, bytes]
+
+    def delivery(self) -> Delivery:
+        """The delivery; raises CodecError where it can't be read."""
+        return Delivery.from_hash(self.id, self._job_id, self.fields)
+
+    def job(self) -> Job | None:
+        """The job that it tells of, None where that is gone for good; raises CodecError where it can't be read."""
+        return Job.from_hash(self._job_id, self.record) if self.record else None
+
+    @property
+    def _job_id(self) -> str:
+        return outbox.job_of(self.id) or ""
 
 
 class Hand(NamedTuple):
@@ -84,14 +101,6 @@ class Hand(NamedTuple):
     now_ms: int
     next_due_ms: int
     dropped: int
-
-
-class Parcel(NamedTuple):
-    """What is needed to send: the delivery, the job that it tells of (None: gone for good), and the time."""
-
-    delivery: Delivery
-    job: Job | None
-    now_ms: int
 
 
 class Redelivered(StrEnum):
@@ -123,39 +132,14 @@ class Deliveries:
         *,
         lease_ms: int,
         room: int,
-        longest_pause_ms: int,
-        restrictions: Sequence[tuple[str, int, int, int]] = (),
+        rooms: Mapping[str, int] = MappingProxyType({}),
     ) -> Hand:
-        """Lease up to `limit` due deliveries. A host gets `room`, or what its restriction says: name, room, pause in ms
-        of what it has no room for, and how much longer each further one waits."""
-        listed = (part for restriction in restrictions for part in restriction)
-        arguments = (self._clock_ms(), limit, lease_ms, room, longest_pause_ms, *listed)
+        """Lease up to `limit` due deliveries, to a host no more than `rooms` says, or `room` where it is not listed."""
+        listed = (part for host_and_room in rooms.items() for part in host_and_room)
+        arguments = (self._clock_ms(), limit, lease_ms, room, *listed)
         (reply,) = await self._connection.run(Call(*arguments, script="take"))
         now_ms, dropped, next_due_ms, *taken = reply
-        return Hand(
-            [Taken(delivery.decode(), host.decode(), int(until)) for delivery, host, until in taken],
-            int(now_ms),
-            int(float(next_due_ms)),
-            dropped,
-        )
-
-    async def load(self, delivery: str) -> Parcel | None:
-        """A delivery with its job, None where it is gone; raises CodecError where a record can't be read."""
-        job_id = outbox.job_of(delivery)
-        if job_id is None:
-            return None
-        fields, record, remains, (seconds, microseconds) = await self._connection.run(
-            Call("HGETALL", keys.delivery_key(delivery)),
-            Call("HGETALL", keys.job_key(job_id)),
-            Call("HGETALL", keys.gone_key(job_id)),
-            Call("TIME"),
-        )
-        if not fields:
-            return None
-        now_ms = self._clock_ms() or int(seconds) * 1000 + int(microseconds) // 1000
-        known = record or remains
-        job = Job.from_hash(job_id, known) if known else None
-        return Parcel(Delivery.from_hash(delivery, job_id, fields), job, now_ms)
+        return Hand([_taken(int(now_ms), *item) for item in taken], int(now_ms), int(float(next_due_ms)), dropped)
 
     async def attempt(self, delivery: Delivery, attempt: Attempt, status: DeliveryStatus, next_ms: int = 0) -> bool:
         """Record an attempt, and with it that the delivery is tried again at `next_ms` or has come to an end.
@@ -225,6 +209,15 @@ class Deliveries:
             return Replayed(count, None)
         newest_ms = int(float(flat[-1]))
         return Replayed(count, max(newest_ms, since_ms + 1))
+
+
+def _taken(now_ms: int, delivery: bytes, until_ms: bytes, fields: Sequence[bytes], record: Sequence[bytes]) -> Taken:
+    named = _pairs(fields)
+    return Taken(delivery.decode(), named[b"host"].decode(), now_ms, int(until_ms), named, _pairs(record))
+
+
+def _pairs(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _parts(delivery: str) -> tuple[str, str, str]:

@@ -7,6 +7,7 @@ by it whenever it is about to connect.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -110,6 +111,7 @@ class AllowList:
         return None if is_vouched_for else forbidden
 
 
+@lru_cache(4096)
 def parse(url: str, allowed: AllowList) -> Destination:
     """The one spelling of a URL that a webhook may be sent to; raises ForbiddenDestination."""
     if len(url) > MAX_URL_LENGTH:

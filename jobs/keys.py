@@ -17,6 +17,11 @@
 | `inferq:statistics` | hash | as `inferq:models` | what the engine counted for each model, as last read |
 | `inferq:workers` | hash | fields removed when stale | heartbeats of live workers |
 | `inferq:keys` | hash | for ever, one field an API key | by name: hash of the key, tenant, scopes, models |
+| `inferq:held` | hash | a field for each id that is not terminal | what it takes up: bytes, tenant, model |
+| `inferq:load` | hash | for ever, a few fields a model and tenant | sums of that, and how many jobs have ended |
+| `inferq:rate:{tenant}` | string | until the tenant is within its rate again | when its next job would be due by that |
+| `inferq:share:{model}:{tenant}` | zset | while not empty | a tenant's part of the ready ids, same scores |
+| `inferq:turns:{model}` | zset | while any are ready | tenants that have ready ids; score = what they were given |
 | `inferq:weights` | hash | for ever, one field a tenant | shares of a busy model, where they are not 1 |
 | `inferq:done`, `inferq:started`, `inferq:cancel` | channel | | ids, 32 characters each, back to back |
 | `inferq:delivery:{delivery}` | hash | 7 days while it is tried, then as the record | one message and how far it is |
@@ -24,6 +29,8 @@
 | `inferq:undelivered:{tenant}` | zset | entries as their deliveries | deliveries not delivered, by creation ms |
 | `inferq:gone:{id}` | hash | until its messages are delivered or given up | the record of a deleted job |
 | `inferq:webhooks` | zset | while not empty | arq's queue of deliveries; score = due ms, or lease expiry ms |
+| `inferq:waiting:{host}` | zset | while not empty | deliveries for which a host has no room; score = due ms |
+| `inferq:waiting` | zset | while not empty | those hosts; score = when they were last served, ms |
 | `arq:job:{delivery}` | string | 7 days, at most until the delivery ends | arq's job, in arq's own form |
 | `arq:in-progress:{delivery}`, `arq:retry:{delivery}` | string | a lease; a day | what arq notes of a running job |
 | `inferq:announced` | channel | | that there are new deliveries |
@@ -42,10 +49,13 @@ STATISTICS_KEY: Final = f"{PREFIX}statistics"
 WORKERS_KEY: Final = f"{PREFIX}workers"
 API_KEYS_KEY: Final = f"{PREFIX}keys"
 WEIGHTS_KEY: Final = f"{PREFIX}weights"
+HELD_KEY: Final = f"{PREFIX}held"
+LOAD_KEY: Final = f"{PREFIX}load"
 DONE_CHANNEL: Final = f"{PREFIX}done"
 STARTED_CHANNEL: Final = f"{PREFIX}started"
 CANCEL_CHANNEL: Final = f"{PREFIX}cancel"
 DELIVERIES_QUEUE: Final = f"{PREFIX}webhooks"
+WAITING_HOSTS_KEY: Final = f"{PREFIX}waiting"
 ANNOUNCED_CHANNEL: Final = f"{PREFIX}announced"
 
 ID_LENGTH: Final = 32
@@ -54,10 +64,11 @@ _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _JOB, _INPUT, _OUTPUT = f"{PREFIX}job:", f"{PREFIX}in:", f"{PREFIX}out:"
 _READY, _SCHEDULED, _LEASED, _WAKE = (f"{PREFIX}{name}:" for name in ("ready", "scheduled", "leased", "wake"))
 _INDEX, _IDEMPOTENCY = f"{PREFIX}index:", f"{PREFIX}idem:"
-_DELIVERY, _ATTEMPTS, _UNDELIVERED, _GONE = (
-    f"{PREFIX}{name}:" for name in ("delivery", "attempts", "undelivered", "gone")
+_SHARE, _TURNS, _RATE = f"{PREFIX}share:", f"{PREFIX}turns:", f"{PREFIX}rate:"
+_DELIVERY, _ATTEMPTS, _UNDELIVERED, _GONE, _WAITING = (
+    f"{PREFIX}{name}:" for name in ("delivery", "attempts", "undelivered", "gone", "waiting")
 )
-_ARQ_JOB, _ARQ_IN_PROGRESS = "arq:job:", "arq:in-progress:"
+_ARQ_JOB, _ARQ_IN_PROGRESS, _ARQ_RETRY = "arq:job:", "arq:in-progress:", "arq:retry:"
 _DELIVERY_ID: Final = "msg_"
 
 
@@ -106,6 +117,21 @@ def model_of_wake_key(key: str) -> str:
     return key.removeprefix(_WAKE)
 
 
+def share_key(model: str, tenant: str) -> str:
+    """A tenant's part of the queued jobs of a model that are due."""
+    return f"{_SHARE}{model}:{tenant}"
+
+
+def turns_key(model: str) -> str:
+    """The tenants that have queued jobs of a model that are due."""
+    return _TURNS + model
+
+
+def rate_key(tenant: str) -> str:
+    """How far a tenant is ahead of its rate."""
+    return _RATE + tenant
+
+
 def index_key(tenant: str) -> str:
     """The ids of a tenant's jobs by time."""
     return _INDEX + tenant
@@ -143,6 +169,11 @@ def gone_key(job_id: str) -> str:
     return _GONE + job_id
 
 
+def waiting_key(host: str) -> str:
+    """Deliveries for which a host has no room at present."""
+    return _WAITING + host
+
+
 def lua_prelude() -> str:
     """The same names as Lua locals, so that scripts spell no key either."""
     functions = {
@@ -152,27 +183,38 @@ def lua_prelude() -> str:
         "scheduled_key": _SCHEDULED,
         "leased_key": _LEASED,
         "wake_key": _WAKE,
+        "turns_key": _TURNS,
+        "rate_key": _RATE,
         "index_key": _INDEX,
         "delivery_key": _DELIVERY,
         "attempts_key": _ATTEMPTS,
         "undelivered_key": _UNDELIVERED,
         "gone_key": _GONE,
+        "waiting_key": _WAITING,
         "arq_job_key": _ARQ_JOB,
         "arq_in_progress_key": _ARQ_IN_PROGRESS,
+        "arq_retry_key": _ARQ_RETRY,
     }
     constants = {
         "OPEN": OPEN_KEY,
         "FORGET": FORGET_KEY,
         "NOTHING": NOTHING_KEY,
         "WORKERS": WORKERS_KEY,
+        "WEIGHTS": WEIGHTS_KEY,
+        "HELD": HELD_KEY,
+        "LOAD": LOAD_KEY,
         "DONE": DONE_CHANNEL,
         "STARTED": STARTED_CHANNEL,
         "CANCEL": CANCEL_CHANNEL,
         "DELIVERIES": DELIVERIES_QUEUE,
+        "WAITING_HOSTS": WAITING_HOSTS_KEY,
         "ANNOUNCED": ANNOUNCED_CHANNEL,
     }
     lines = [f"local function {name}(x) return '{prefix}' .. x end" for name, prefix in functions.items()]
     lines.append(f"local function output_key(id, attempt) return '{_OUTPUT}' .. id .. ':' .. attempt end")
+    lines.append(f"local function share_key(model, tenant) return '{_SHARE}' .. model .. ':' .. tenant end")
     lines.append(f"local function delivery_of(id, event) return '{_DELIVERY_ID}' .. id .. '_' .. event end")
+    start = len(_DELIVERY_ID) + 1
+    lines.append(f"local function job_of(delivery) return string.sub(delivery, {start}, {start + ID_LENGTH - 1}) end")
     lines += [f"local {name} = '{value}'" for name, value in constants.items()]
     return "\n".join(lines) + "\n"

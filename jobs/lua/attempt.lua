@@ -1,4 +1,4 @@
--- Record one attempt of a delivery and what follows from it.
+-- Record one attempt of a delivery and what follows from it, in arq's queue as well.
 -- KEYS none.  ARGV now override, delivery, job id, event, what became of the attempt, status of the delivery after it,
 --   when it is tried next (ms, 0 = never), most attempts that are kept
 -- Replies: OK; ENDED (the delivery had ended before: the attempt is recorded, and nothing else changed); NOT_FOUND.
@@ -7,9 +7,17 @@
 local now, delivery, id, event, status = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 local key, log = delivery_key(delivery), attempts_key(delivery)
 local before = redis.call('HMGET', key, 'tenant', 'status')
-if not before[1] then return 'NOT_FOUND' end
 
 even_when_full()
+redis.call('DEL', arq_in_progress_key(delivery))
+if before[2] == 'pending' and status == 'pending' then
+  redis.call('ZADD', DELIVERIES, ARGV[7], delivery)
+else
+  redis.call('ZREM', DELIVERIES, delivery)
+  redis.call('DEL', arq_job_key(delivery), arq_retry_key(delivery))
+end
+if not before[1] then return 'NOT_FOUND' end
+
 redis.call('RPUSH', log, ARGV[5])
 redis.call('LTRIM', log, -tonumber(ARGV[8]), -1)
 redis.call('PEXPIRE', log, redis.call('PTTL', key))

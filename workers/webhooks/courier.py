@@ -1,4 +1,4 @@
-"""The life of one delivery: load it, write the message, sign it, send it, record what came of it.
+"""The life of one delivery in hand: write the message, sign it, send it, record what came of it.
 
 It owns what follows from what a receiver does. How it is sent, when it is tried again and how many are sent at once is
 decided elsewhere.
@@ -13,11 +13,10 @@ from typing import Final
 
 from jobs.codec import CodecError
 from jobs.connection import StoreError
-from jobs.deliveries import Attempt, Deliveries, Parcel
+from jobs.deliveries import Attempt, Deliveries, Delivery, Taken
 from jobs.store import JobStore
 from jobs.webhook import DeliveryStatus
 from workers.persist import persist
-from workers.webhooks.hosts import Pace
 from workers.webhooks.message import message_body
 from workers.webhooks.schedule import next_pause_ms
 from workers.webhooks.sender import Fault, Reply, Sender
@@ -27,14 +26,6 @@ GONE: Final = 410
 """The receiver wants no more of it."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What one run came to: `again_ms` is when the message is tried again (Unix ms), None when that is over."""
-
-    again_ms: int | None = None
-    pace: Pace = Pace.PROMPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +40,26 @@ class Courier:
     rng: Random = field(default_factory=Random)
     clock: Callable[[], float] = monotonic
 
-    async def carry(self, delivery: str) -> Carried:
-        """Send a message once, if it is due and not done with already."""
+    async def carry(self, taken: Taken) -> Reply | None:
+        """Send a message once and record it; None where what was taken can't be read."""
         try:
-            parcel = await self.deliveries.load(delivery)
+            delivery = taken.delivery()
         except CodecError as exc:
-            log.warning("delivery %s can't be read and is dropped: %s", delivery, exc)
-            return Carried()
-        if parcel is None or parcel.delivery.status is not DeliveryStatus.PENDING:
-            return Carried()
-        if parcel.delivery.next_ms > parcel.now_ms:
-            return Carried(again_ms=parcel.delivery.next_ms)
+            log.warning("delivery %s is dropped: %s", taken.id, exc)
+            return None
         began = self.clock()
         try:
-            reply = await self._send(parcel)
+            reply = await self._send(delivery, taken)
         except StoreError:
             raise
         except Exception:  # a fault of ours: it counts as an attempt, or it would come again for ever
-            log.exception("delivery %s could not be sent", delivery)
+            log.exception("delivery %s could not be sent", taken.id)
             reply = Reply(fault=Fault.INTERNAL)
-        return await self._record(parcel, reply, round((self.clock() - began) * 1000))
+        await self._record(delivery, reply, taken.taken_ms, round((self.clock() - began) * 1000))
+        return reply
 
-    async def _send(self, parcel: Parcel) -> Reply:
-        delivery, job, now_ms = parcel
+    async def _send(self, delivery: Delivery, taken: Taken) -> Reply:
+        job, now_ms = taken.job(), taken.taken_ms
         webhook = job.request.webhook if job else None
         if job is None or webhook is None:
             return Reply(fault=Fault.JOB_GONE)
@@ -83,19 +71,15 @@ class Courier:
         headers = signed_headers(secrets, delivery.id, now_ms // 1000, body)
         return await self.sender.send(webhook.url, headers, body)
 
-    async def _record(self, parcel: Parcel, reply: Reply, duration_ms: int) -> Carried:
-        delivery, _, now_ms = parcel
-        status, next_ms = self._judge(parcel, reply, now_ms + duration_ms)
-        attempt = Attempt(now_ms, duration_ms, reply.status, reply.fault or "")
-        is_ours = await persist(lambda: self.deliveries.attempt(delivery, attempt, status, next_ms))
-        if status is DeliveryStatus.FAILED:
+    async def _record(self, delivery: Delivery, reply: Reply, began_ms: int, duration_ms: int) -> None:
+        status, next_ms = self._judge(delivery, reply, began_ms + duration_ms)
+        attempt = Attempt(began_ms, duration_ms, reply.status, reply.fault or "")
+        is_first = await persist(lambda: self.deliveries.attempt(delivery, attempt, status, next_ms))
+        if is_first and status is DeliveryStatus.FAILED:
             log.warning("delivery %s failed for good: %s", delivery.id, reply.fault)
-        pace = Pace.SLOW if reply.fault is Fault.TIMEOUT else Pace.PROMPT
-        return Carried(next_ms if is_ours and status is DeliveryStatus.PENDING else None, pace)
 
-    def _judge(self, parcel: Parcel, reply: Reply, ended_ms: int) -> tuple[DeliveryStatus, int]:
+    def _judge(self, delivery: Delivery, reply: Reply, ended_ms: int) -> tuple[DeliveryStatus, int]:
         """What a reply makes of a delivery, and when it is tried again (Unix ms, 0 = never)."""
-        delivery = parcel.delivery
         if reply.fault is None:
             return DeliveryStatus.DELIVERED, 0
         if reply.fault is Fault.JOB_GONE or reply.status == GONE:
@@ -107,6 +91,4 @@ class Courier:
             chance=self.rng.random(),
             asked_ms=reply.retry_after_ms,
         )
-        if pause_ms is None:
-            return DeliveryStatus.FAILED, 0
-        return DeliveryStatus.PENDING, ended_ms + pause_ms
+        return (DeliveryStatus.FAILED, 0) if pause_ms is None else (DeliveryStatus.PENDING, ended_ms + pause_ms)

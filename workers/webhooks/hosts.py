@@ -3,10 +3,9 @@
 Pure: instants are the caller's monotonic seconds. It must not send, wait or know what is sent.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Final
 
 FIRST_LIMIT: Final = 8
 """What a host that nothing is known of may have in flight: room to prove itself."""
@@ -14,10 +13,6 @@ OPENS_AFTER: Final = 5
 """So many sends in a row that ran out of time open a host's breaker."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-_SHARE_OF_NEW_DURATION: Final = 0.2
-LONGEST_SPREAD_MS: Final = 30_000
-"""The longest wait for room at a host, before the next look."""
-_FULL_PAUSE_MS: Final = 250
 
 
 class Pace(Enum):
@@ -25,15 +20,6 @@ class Pace(Enum):
 
     PROMPT = auto()
     SLOW = auto()
-
-
-class Restriction(NamedTuple):
-    """What a host may be given now: `room` messages; the next ones wait `pause_ms`, and `step_ms` more each."""
-
-    host: str
-    room: int
-    pause_ms: int
-    step_ms: int
 
 
 @dataclass(slots=True)
@@ -46,7 +32,6 @@ class Gate:
     slow_in_a_row: int = 0
     closed_until: float = 0.0
     pause_seconds: float = FIRST_PAUSE_SECONDS
-    seconds: float = 0.0
 
     @property
     def is_open(self) -> bool:
@@ -64,18 +49,9 @@ class Gate:
             return int(self.in_flight == 0 and now >= self.closed_until)
         return max(0, self.limit - self.in_flight)
 
-    def restriction(self, host: str, now: float) -> Restriction:
-        """The same for the script that hands out messages, with how long the others have to wait."""
-        pause_ms = _FULL_PAUSE_MS
-        if self.is_open:
-            pause_ms = max(pause_ms, round((self.closed_until - now) * 1000))
-        step_ms = min(LONGEST_SPREAD_MS, round(self.seconds * 1000 / self.limit))
-        return Restriction(host, self.room(now), pause_ms, step_ms)
-
-    def ended(self, pace: Pace, seconds: float, now: float) -> None:
+    def ended(self, pace: Pace, now: float) -> None:
         """One send less."""
         self.in_flight -= 1
-        self.seconds += (seconds - self.seconds) * (_SHARE_OF_NEW_DURATION if self.seconds else 1.0)
         if pace is Pace.PROMPT:
             self.limit = min(self.limit + 1, self.most)
             self.slow_in_a_row, self.pause_seconds = 0, FIRST_PAUSE_SECONDS
@@ -100,18 +76,18 @@ class Hosts:
         """What a host without a gate may be given."""
         return min(FIRST_LIMIT, self._most)
 
-    def restrictions(self, now: float) -> Iterator[Restriction]:
+    def rooms(self, now: float) -> dict[str, int]:
         """What hosts with a gate may be given."""
-        return (gate.restriction(host, now) for host, gate in self._gates.items())
+        return {host: gate.room(now) for host, gate in self._gates.items()}
 
     def begun(self, host: str) -> None:
         """A message for this host was taken in hand."""
         gate = self._gates.setdefault(host, Gate(self._most, self.first_room))
         gate.in_flight += 1
 
-    def ended(self, host: str, pace: Pace, seconds: float, now: float) -> None:
-        """What became of it: how its host kept pace, and for how long it took up room."""
+    def ended(self, host: str, pace: Pace, now: float) -> None:
+        """It was sent, or not: how its host kept pace."""
         gate = self._gates[host]
-        gate.ended(pace, seconds, now)
+        gate.ended(pace, now)
         if gate.is_plain:
             del self._gates[host]

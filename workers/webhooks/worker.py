@@ -11,12 +11,12 @@ import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from importlib.metadata import version
 from random import Random
 from time import monotonic
 from typing import Any, Final
 
-from arq.utils import timestamp_ms
 from arq.worker import Retry, func
 
 from jobs.connection import StoreError
@@ -28,9 +28,9 @@ from jobs.registry import Registry, WorkerBeat, WorkerRole
 from jobs.store import JobStore
 from workers.process import Loops, ProcessWorker
 from workers.webhooks.courier import Courier
-from workers.webhooks.hosts import LONGEST_SPREAD_MS, Hosts, Pace
+from workers.webhooks.hosts import Hosts, Pace
 from workers.webhooks.resolver import Resolve, SystemResolver
-from workers.webhooks.sender import Sender
+from workers.webhooks.sender import Fault, Sender
 from workers.webhooks.settings import WebhookWorkerSettings
 
 HEALTH_KEY: Final = f"{DELIVERIES_QUEUE}:health"
@@ -48,26 +48,34 @@ _UNLIMITED_TRIES: Final = 1_000_000
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Run:
+    """One run of a delivery by this worker. Once `is_recorded`, its place in arq's queue is settled as well."""
+
+    taken: Taken
+    pace: Pace = Pace.PROMPT
+    is_recorded: bool = False
+
+
 async def deliver(ctx: dict[str, Any]) -> None:
-    """arq's function for a delivery, whose id is the job's; raises Retry until the delivery has come to an end."""
-    delivery: str = ctx["job_id"]
+    """arq's function for a delivery, whose id is the job's; raises Retry where what came of it isn't recorded."""
+    run: Run = ctx["runs"][ctx["job_id"]]
     try:
-        carried = await ctx["courier"].carry(delivery)
+        reply = await ctx["courier"].carry(run.taken)
     except StoreError as exc:
-        log.warning("delivery %s waits for Redis: %s", delivery, exc)
+        log.warning("delivery %s waits for Redis: %s", run.taken.id, exc)
         raise Retry(defer=_AFTER_FAULT_SECONDS) from exc
-    if carried.pace is Pace.SLOW:
-        ctx["slow"].add(delivery)
-    if carried.again_ms is not None:
-        raise Retry(defer=(carried.again_ms - timestamp_ms()) / 1000)
+    if reply is not None:
+        run.is_recorded = True
+        run.pace = Pace.SLOW if reply.fault is Fault.TIMEOUT else Pace.PROMPT
 
 
 class WebhookWorker(ProcessWorker):
-    """arq's worker for deliveries. arq runs each one: its definition, the function, retries, the end.
+    """arq's worker for deliveries: its queue, its jobs, its run of a function.
 
     Taking them is ours, a block at a time in one script: arq's own way takes four round trips for each, lets the jobs
     of one slow host fill all its places, stops at the first name in the queue that is not text, and loses a place for
-    good whenever Redis fails in between.
+    good whenever Redis fails in between. So is their end, which is one step with the record of the attempt.
     """
 
     def __init__(
@@ -100,7 +108,7 @@ class WebhookWorker(ProcessWorker):
         self._own_resolver = SystemResolver() if resolve is None else None
         self._news = asyncio.Event()
         self._taking = asyncio.Lock()
-        self._slow: set[str] = set()
+        self._runs: dict[str, Run] = {}
         self._sender = Sender(
             settings.webhook_allowed,
             resolve or self._own_resolver or SystemResolver(),
@@ -111,7 +119,7 @@ class WebhookWorker(ProcessWorker):
         courier = Courier(
             store, self._deliveries, self._sender, settings.webhook_secrets, settings.webhook_schedule, rng or Random()
         )
-        self.ctx |= {"courier": courier, "slow": self._slow}
+        self.ctx |= {"courier": courier, "runs": self._runs}
 
     def loops(self) -> Loops:
         """Taking deliveries, hearing of new ones, and saying that this worker lives."""
@@ -156,8 +164,7 @@ class WebhookWorker(ProcessWorker):
             free,
             lease_ms=round((self._settings.webhook_timeout_seconds + _LEASE_MARGIN_SECONDS) * 1000),
             room=self._hosts.first_room,
-            longest_pause_ms=LONGEST_SPREAD_MS,
-            restrictions=list(self._hosts.restrictions(now)),
+            rooms=self._hosts.rooms(now),
         )
         if hand.dropped:
             log.warning("%d entries of the queue were no deliveries and are dropped", hand.dropped)
@@ -169,21 +176,24 @@ class WebhookWorker(ProcessWorker):
 
     def _start(self, taken: Taken) -> None:
         self._hosts.begun(taken.host)
-        began = monotonic()
+        run = self._runs[taken.id] = Run(taken)
         task = asyncio.create_task(self.run_job(taken.id, taken.until_ms), name=taken.id)
         self.tasks[taken.id] = task
-        task.add_done_callback(lambda done: self._ended(taken, began, done))
+        task.add_done_callback(lambda done: self._ended(run, done))
 
-    def _ended(self, taken: Taken, began: float, task: "asyncio.Task[None]") -> None:
-        now = monotonic()
-        pace = Pace.SLOW if taken.id in self._slow else Pace.PROMPT
-        self._slow.discard(taken.id)
-        self._hosts.ended(taken.host, pace, now - began, now)
-        if self.tasks.get(taken.id) is task:
-            del self.tasks[taken.id]
+    def _ended(self, run: Run, task: "asyncio.Task[None]") -> None:
+        taken = run.taken
+        self._hosts.ended(taken.host, run.pace, monotonic())
+        if self._runs.get(taken.id) is run:
+            del self.tasks[taken.id], self._runs[taken.id]
         if not task.cancelled() and task.exception() is not None:  # it stays in the queue and is due after its lease
             log.warning("delivery %s was interrupted: %r", taken.id, task.exception())
         self._news.set()
+
+    async def finish_job(self, job_id: str, *arguments: Any) -> None:
+        """arq's end of a run, where the script that recorded the attempt has not seen to it."""
+        if not self._runs[job_id].is_recorded:
+            await super().finish_job(job_id, *arguments)
 
     async def _beat_for_ever(self) -> None:
         beat = WorkerBeat(self._id, socket.gethostname(), os.getpid(), version("inferq"), role=WorkerRole.WEBHOOKS)

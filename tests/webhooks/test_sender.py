@@ -1,0 +1,221 @@
+"""One POST to receivers good and bad: what came of it, what it cost, and where its sockets went."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from jobs.destination import AllowList
+from tests.support.receiver import receiving
+from tests.webhooks.rig import Names
+from tests.webhooks.sockets import connects
+from workers.webhooks.resolver import Resolve
+from workers.webhooks.sender import Fault, Reply, Sender, pause_asked_for_ms
+
+pytestmark = pytest.mark.anyio
+
+CERTIFICATES = Path(__file__).parents[1] / "support" / "scripted_tls"
+NETWORKS = ("127.0.0.0/8", "::1")
+
+
+@asynccontextmanager
+async def sending(
+    *allow: str, names: Resolve | None = None, timeout_seconds: float = 10, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Sender]:
+    allowed = AllowList.parse(allow or NETWORKS)
+    async with Sender(allowed, names or Names(), timeout_seconds=timeout_seconds, tls=tls) as sender:
+        yield sender
+
+
+def server_tls(certificate: str = "engine") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / f"{certificate}.pem", CERTIFICATES / f"{certificate}.key")
+    return context
+
+
+def client_tls() -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=CERTIFICATES / "authority.pem")
+
+
+@pytest.mark.parametrize(
+    ("word", "reply"),
+    [
+        ("200", Reply(200)),
+        ("204", Reply(204)),
+        ("299", Reply(299)),
+        ("300", Reply(300, Fault.STATUS)),
+        ("301 http://169.254.169.254/", Reply(301, Fault.STATUS)),
+        ("302 http://169.254.169.254/", Reply(302, Fault.STATUS)),
+        ("304", Reply(304, Fault.STATUS)),
+        ("400", Reply(400, Fault.STATUS)),
+        ("410", Reply(410, Fault.STATUS)),
+        ("429 7", Reply(429, Fault.STATUS, 7000)),
+        ("500", Reply(500, Fault.STATUS)),
+        ("503 9", Reply(503, Fault.STATUS, 9000)),
+        ("999", Reply(999, Fault.STATUS)),
+        ("reset", Reply(0, Fault.CUT_OFF)),
+        ("nonsense", Reply(0, Fault.CUT_OFF)),
+        ("endless", Reply(0, Fault.CUT_OFF)),
+        ("bomb", Reply(200)),
+        ("huge", Reply(200)),
+        ("drip-body", Reply(200)),
+    ],
+)
+async def test_what_a_receiver_does_is_what_came_of_it(word: str, reply: Reply) -> None:
+    """T: Webhook headers/response."""
+    async with receiving(word) as receiver, sending() as sender:
+        with connects() as connected:
+            began = time.monotonic()
+            assert await sender.send(receiver.url, {"webhook-id": "m"}, b"{}") == reply
+        assert time.monotonic() - began < 8
+        assert connected == [("127.0.0.1", receiver.port)]
+        (seen,) = receiver.seen
+        assert (seen.target, seen.body, seen.headers["webhook-id"]) == ("/hook", b"{}", "m")
+
+
+@pytest.mark.parametrize("word", ["hang", "drip"])
+async def test_a_receiver_that_takes_too_long_is_left(word: str) -> None:
+    async with receiving(word) as receiver, sending(timeout_seconds=0.5) as sender:
+        assert await sender.send(receiver.url, {}, b"{}") == Reply(fault=Fault.TIMEOUT)
+
+
+async def test_a_gigabyte_of_answer_takes_neither_memory_nor_time() -> None:
+    async with receiving("huge") as receiver, sending() as sender:
+        before = resident_bytes()
+        assert (await sender.send(receiver.url, {}, b"{}")).fault is None
+        assert resident_bytes() - before < 32 << 20
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_nobody_listening_is_told_from_a_name_that_does_not_exist() -> None:
+    async with receiving() as receiver:
+        url = receiver.url
+    names = Names({"here.example": [["127.0.0.1"]]})
+    async with sending("here.example", "gone.example", *NETWORKS, names=names) as sender:
+        assert (await sender.send(url, {}, b"{}")).fault is Fault.CONNECTION
+        assert (await sender.send("http://gone.example/", {}, b"{}")).fault is Fault.NAME
+
+
+async def test_a_name_server_that_hangs_costs_no_more_than_the_timeout() -> None:
+    async def hang(host: str) -> list[object]:
+        await asyncio.Event().wait()
+        return []
+
+    async with sending("slow.example", names=hang, timeout_seconds=0.2) as sender:  # type: ignore[arg-type]
+        assert (await sender.send("http://slow.example/", {}, b"{}")).fault is Fault.TIMEOUT
+
+
+async def test_the_name_is_kept_for_tls_and_for_the_receiver() -> None:
+    """T: Webhook URL: the connection goes to the judged address, and the name is proven by the certificate."""
+    asked_for: list[str | None] = []
+    tls = server_tls()
+    tls.sni_callback = lambda _socket, name, _context: asked_for.append(name)
+    names = Names({"engine.test": [["127.0.0.1"]]})
+    async with receiving(tls=tls) as receiver:
+        authority = f"engine.test:{receiver.port}"
+        async with sending(authority, names=names, tls=client_tls()) as sender:
+            assert await sender.send(f"https://{authority}/hook", {}, b"{}") == Reply(204)
+            assert await sender.send(f"https://{authority}/hook", {}, b"{}") == Reply(204)
+        assert [seen.headers["host"] for seen in receiver.seen] == [authority] * 2
+        assert receiver.connections == 1, "a connection is kept for the next message"
+    assert asked_for == ["engine.test"]
+    assert names.asked == ["engine.test"] * 2, "and yet the name is resolved for each"
+
+
+async def test_bad_tls_is_never_good_enough() -> None:
+    names = Names({"engine.test": [["127.0.0.1"]], "other.test": [["127.0.0.1"]]})
+    async with receiving(tls=server_tls()) as receiver, receiving("greet") as plain:
+        allow = (f"engine.test:{receiver.port}", f"other.test:{receiver.port}", f"engine.test:{plain.port}")
+        cases = [
+            (f"https://other.test:{receiver.port}/", client_tls()),
+            (f"https://engine.test:{receiver.port}/", ssl.create_default_context()),
+            (f"https://engine.test:{plain.port}/", client_tls()),
+        ]
+        for url, tls in cases:
+            async with sending(*allow, names=names, tls=tls) as sender:
+                assert await sender.send(url, {}, b"{}") == Reply(fault=Fault.TLS), url
+        assert receiver.seen == plain.seen == []
+        assert plain.connections == 1
+
+
+async def test_a_name_that_changes_its_mind_gains_nothing() -> None:
+    """B079: only the address that was judged is dialled, and a kept connection serves no name that left it."""
+    names = Names({"engine.test": [["127.0.0.2"], ["127.0.0.1"], ["169.254.169.254"], ["127.0.0.2"]]})
+    async with (
+        receiving(host="127.0.0.2", tls=server_tls()) as outside,
+        sending("127.0.0.2", f":{outside.port}", names=names, tls=client_tls()) as sender,
+    ):
+        url = f"https://engine.test:{outside.port}/"
+        with connects() as connected:
+            faults = [(await sender.send(url, {}, b"{}")).fault for _ in range(4)]
+    assert faults == [None, Fault.FORBIDDEN, Fault.FORBIDDEN, None]
+    assert set(connected) == {("127.0.0.2", outside.port)}
+    assert len(outside.seen) == 2
+
+
+async def test_plain_http_is_for_hosts_that_the_operator_named() -> None:
+    names = Names({"receiver.example": [["127.0.0.2"]]})
+    async with receiving(host="127.0.0.2") as receiver, sending("127.0.0.2", names=names) as sender:
+        assert (await sender.send(f"http://receiver.example:{receiver.port}/", {}, b"{}")).fault is Fault.FORBIDDEN
+        assert names.asked == []
+        assert (await sender.send(f"http://127.0.0.2:{receiver.port}/", {}, b"{}")).fault is None
+        assert receiver.connections == 1
+
+
+async def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
+    async with receiving(host="127.0.0.3") as receiver:
+        names = Names({"many.example": [["127.0.0.9", "169.254.169.254", "127.0.0.3"]]})
+        async with sending(f"many.example:{receiver.port}", names=names) as sender:
+            with connects() as connected:
+                assert await sender.send(f"http://many.example:{receiver.port}/", {}, b"{}") == Reply(204)
+    assert [address for address, *_ in connected] == ["127.0.0.9", "127.0.0.3"]
+
+
+async def test_no_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with receiving() as proxy, receiving() as receiver:
+        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        async with sending() as sender:
+            assert await sender.send(receiver.url, {}, b"{}") == Reply(204)
+    assert (proxy.connections, receiver.connections) == (0, 1)
+
+
+async def test_cancelled_sends_leave_room_for_the_next_one() -> None:
+    """B057: 20 slow receivers, 1,000 sends that are cancelled, then a good one."""
+    async with receiving("hang") as slow, receiving() as good, sending(timeout_seconds=30) as sender:
+        for _ in range(20):
+            sends = [asyncio.create_task(sender.send(slow.url, {}, b"{}")) for _ in range(50)]
+            await slow.got(len(slow.seen) + 1)
+            for send in sends:
+                send.cancel()
+            await asyncio.gather(*sends, return_exceptions=True)
+        assert await asyncio.wait_for(sender.send(good.url, {}, b"{}"), 5) == Reply(204)
+
+
+async def test_a_compressed_answer_is_not_unpacked() -> None:
+    assert len(gzip.compress(b"x" * 10_000_000)) < 20_000, "what such an answer would be"
+    async with receiving("bomb") as receiver, sending() as sender:
+        assert await sender.send(receiver.url, {}, b"{}") == Reply(200)
+        assert "accept-encoding" not in receiver.seen[0].headers
+
+
+def test_a_pause_is_read_as_seconds_or_as_a_date() -> None:
+    now = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+    assert pause_asked_for_ms("120", now) == 120_000
+    assert pause_asked_for_ms(" 0 ", now) == 0
+    assert pause_asked_for_ms("Thu, 01 Jan 2026 12:01:30 GMT", now) == 90_000
+    assert pause_asked_for_ms("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
+    for nonsense in ("", "soon", "-5", "1.5", "9" * 41, "٣"):
+        assert pause_asked_for_ms(nonsense, now) == 0
