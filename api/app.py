@@ -17,9 +17,9 @@ from starlette.responses import Response
 from api import problems
 from api.access_log import AccessLog
 from api.envelope import Envelope
+from api.openapi import COMPONENTS
 from api.problems import Problem, ProblemCode
 from api.routes import add_routes, allowed_methods
-from api.routes.openapi import SECURITY_SCHEMES
 from api.services import Services
 from api.settings import ApiSettings
 from jobs.codec import UnknownVersion
@@ -92,7 +92,7 @@ def product_version() -> str:
 def _described(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with what keys are."""
     document = FastAPI.openapi(app)
-    document.setdefault("components", {})["securitySchemes"] = dict(SECURITY_SCHEMES)
+    document.setdefault("components", {}).update(COMPONENTS)
     return document
 
 

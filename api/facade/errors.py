@@ -21,10 +21,11 @@ class FacadeProblem(Problem):
     @property
     def status(self) -> int:
         """The HTTP status."""
-        return _status(super().status)
+        return status_of(super().status)
 
 
-def _status(status: int) -> int:
+def status_of(status: int) -> int:
+    """The status that Triton would give."""
     return 400 if status == 422 else status
 
 

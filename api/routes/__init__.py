@@ -13,10 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from api.endpoint import Endpoint
+from api.openapi import document
 from api.routes import batch, events, facade, health, jobs, models, pages, results, submit
-from api.routes.endpoint import Endpoint
 from api.routes.guard import guarded, scope_of
-from api.routes.openapi import document
+
+_JOB: Final = ((200, "job"), (201, "job"), (202, "job"))
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -26,6 +28,8 @@ ENDPOINTS: Final = (
         "jobs",
         (202, 200, 201, 400, 404, 408, 413, 415, 422, 503),
         ("prefer", "idempotency-key"),
+        _JOB,
+        "job",
     ),
     Endpoint(
         "POST",
@@ -34,16 +38,38 @@ ENDPOINTS: Final = (
         "jobs",
         (202, 207, 400, 408, 413, 415, 422, 503),
         ("idempotency-key",),
+        ((202, "Batch"), (207, "Batch")),
+        "batch",
     ),
-    Endpoint("GET", "/jobs", jobs.list_page, "jobs", (200, 422, 503), ("status", "model", "limit", "cursor")),
     Endpoint(
-        "GET", "/jobs/{job_id}", jobs.read_job, "jobs", (200, 304, 404, 422, 503), ("job_id", "wait", "if-none-match")
+        "GET",
+        "/jobs",
+        jobs.list_page,
+        "jobs",
+        (200, 422, 503),
+        ("status", "model", "limit", "cursor"),
+        ((200, "JobPage"),),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{job_id}",
+        jobs.read_job,
+        "jobs",
+        (200, 304, 404, 422, 503),
+        ("job_id", "wait", "if-none-match"),
+        _JOB,
     ),
     Endpoint("DELETE", "/jobs/{job_id}", jobs.delete_job, "jobs", (204, 404, 409, 422, 503), ("job_id", "force")),
     Endpoint(
-        "GET", "/jobs/{job_id}/events", events.job_events, "jobs", (200, 204, 404, 503), ("job_id", "last-event-id")
+        "GET",
+        "/jobs/{job_id}/events",
+        events.job_events,
+        "jobs",
+        (200, 204, 404, 503),
+        ("job_id", "last-event-id"),
+        ((200, "events"),),
     ),
-    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 503), ("job_id",)),
+    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 503), ("job_id",), _JOB),
     Endpoint(
         "GET",
         "/jobs/{job_id}/result",
@@ -51,14 +77,15 @@ ENDPOINTS: Final = (
         "jobs",
         (200, 202, 304, 404, 406, 409, 410, 422, 503),
         ("job_id", "output", "if-none-match"),
+        ((200, "result"), (202, "job")),
     ),
-    Endpoint("GET", "/models", models.list_models, "models", (200, 503)),
-    Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 503), ("name",)),
-    Endpoint("GET", "/health/live", health.live, "operations", (200,)),
-    Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503)),
+    Endpoint("GET", "/models", models.list_models, "models", (200, 503), (), ((200, "Models"),)),
+    Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 503), ("name",), ((200, "Model"),)),
+    Endpoint("GET", "/health/live", health.live, "operations", (200,), (), ((200, "Live"),)),
+    Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503), (), ((200, "Ready"), (503, "Ready"))),
     Endpoint("GET", "/", pages.root, "operations", (200, 307)),
 )
-_DOCS: Final = Endpoint("GET", "/docs", pages.docs, "operations", (200,))
+_DOCS: Final = Endpoint("GET", "/docs", pages.docs, "operations", (200,), (), ((200, "html"),))
 
 
 class DirectRoute(APIRoute):
@@ -87,7 +114,7 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
 
 def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
     scope = scope_of(endpoint.method, endpoint.path)
-    described = document(endpoint.answers, endpoint.parameters, scope)
+    described = document(endpoint, scope)
     app.router.add_api_route(
         endpoint.path,
         guarded(endpoint.path, endpoint.handler),

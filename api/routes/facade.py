@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import problems
+from api.endpoint import Endpoint
 from api.facade import errors
 from api.problems import Problem, ProblemCode
 from api.routes import infer, v2
-from api.routes.endpoint import Endpoint
 from jobs.connection import StoreError, StoreUnavailable
 
 _MODEL: Final = "/v2/models/{name}"
@@ -26,25 +26,37 @@ _INFERRING: Final = (200, 202, 400, 404, 408, 413, 415, 499, 500, 501, 503, 504)
 _INFER_PARAMETERS: Final = ("prefer-async", "idempotency-key", "header-length", "content-encoding", "accept-encoding")
 
 ENDPOINTS: Final = (
-    Endpoint("GET", "/v2", v2.server, "facade", (200,)),
+    Endpoint("GET", "/v2", v2.server, "facade", (200,), (), ((200, "ServerMetadata"),)),
     Endpoint("GET", "/v2/health/live", v2.live, "facade", (200,)),
     Endpoint("GET", "/v2/health/ready", v2.ready, "facade", (200, 400)),
-    Endpoint("GET", "/v2/models/stats", v2.statistics, "facade", (200, 503)),
+    Endpoint("GET", "/v2/models/stats", v2.statistics, "facade", (200, 503), (), ((200, "Statistics"),)),
     *(
         endpoint
         for path, names in ((_MODEL, ("name",)), (_VERSION, ("name", "version")))
         for endpoint in (
-            Endpoint("GET", path, v2.metadata, "facade", _READING, names),
-            Endpoint("GET", f"{path}/config", v2.config, "facade", (200, 400, 404, 503), names),
+            Endpoint("GET", path, v2.metadata, "facade", _READING, names, ((200, "ModelMetadata"),)),
+            Endpoint(
+                "GET", f"{path}/config", v2.config, "facade", (200, 400, 404, 503), names, ((200, "ModelConfig"),)
+            ),
             Endpoint("GET", f"{path}/ready", v2.model_ready, "facade", (200, 400, 503), names),
-            Endpoint("GET", f"{path}/stats", v2.statistics, "facade", _READING, names),
-            Endpoint("POST", f"{path}/infer", infer.infer, "facade", _INFERRING, (*names, *_INFER_PARAMETERS)),
-            Endpoint("POST", f"{path}/generate", v2.refuse_generate, "facade", (501,), names),
-            Endpoint("POST", f"{path}/generate_stream", v2.refuse_generate, "facade", (501,), names),
+            Endpoint("GET", f"{path}/stats", v2.statistics, "facade", _READING, names, ((200, "Statistics"),)),
+            Endpoint(
+                "POST",
+                f"{path}/infer",
+                infer.infer,
+                "facade",
+                _INFERRING,
+                (*names, *_INFER_PARAMETERS),
+                ((200, "infer"), (202, "job")),
+                "infer",
+            ),
         )
     ),
-    Endpoint("POST", "/v2/repository/index", v2.repository_index, "facade", (200, 400, 413)),
+    Endpoint(
+        "POST", "/v2/repository/index", v2.repository_index, "facade", (200, 400, 413), (), ((200, "Index"),), "index"
+    ),
 )
+_GENERATE: Final = ("/generate", "/generate_stream")
 
 
 class _Refused(NamedTuple):
@@ -101,6 +113,8 @@ async def rest(request: Request) -> Response:
     for refused in _REFUSED:
         if path.startswith(refused.prefix):
             await refused.handler(request)
+    if path.endswith(_GENERATE):
+        await v2.refuse_generate(request)
     if path.endswith(_TRACE_OF_MODEL):
         await v2.refuse_settings(request)
     raise Problem(ProblemCode.NOT_FOUND, "This path leads nowhere.")

@@ -9,9 +9,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.endpoint import Handler
 from api.problems import Problem
 from api.routes.access import services
-from api.routes.endpoint import Handler
 from jobs.apikeys import KeyScope
 
 OPEN: Final = frozenset(

@@ -10,7 +10,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoint(NamedTuple):
-    """One method of one path; `answers` are the statuses that it can give, errors by `api.problems` included."""
+    """One method of one path; `answers` are the statuses that it can give, errors by `api.problems` included.
+
+    `body` names what it takes and `shows` what an answer holds, as `api.openapi` describes them.
+    """
 
     method: str
     path: str
@@ -18,3 +21,5 @@ class Endpoint(NamedTuple):
     tag: str
     answers: tuple[int, ...]
     parameters: tuple[str, ...] = ()
+    shows: tuple[tuple[int, str], ...] = ()
+    body: str = ""

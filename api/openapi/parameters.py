@@ -1,18 +1,16 @@
-"""How endpoints are described in OpenAPI: parameters and answers, each in one place.
+"""Parameters of path, query and header, each described in one place.
 
 It describes and never checks; the handlers are the truth.
 """
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from api.problems import MEDIA_TYPE, PROBLEMS
-from jobs.apikeys import KeyScope
 from jobs.state import State
 
 _TEXT: Final = {"type": "string"}
-_ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+_ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "example": "09f10e2f24c2efc1f50474539ebff3ed"}
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -61,50 +59,9 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     }
 )
 
-_NAMES: Final = {"prefer-async": "prefer", "header-length": "inference-header-content-length"}
-
-_DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
-    {
-        200: "As asked for",
-        201: "The job is done",
-        202: "The job is not done yet",
-        204: "Nothing is left of it",
-        207: "Some are not stored; each has its own status",
-        304: "What the client has is current",
-        307: "The documentation",
-    }
-)
+_NAMES: Final[Mapping[str, str]] = {"prefer-async": "prefer", "header-length": "inference-header-content-length"}
 
 
-_SCHEME: Final = "api_key"
-SECURITY_SCHEMES: Final[Mapping[str, Any]] = MappingProxyType(
-    {_SCHEME: {"type": "http", "scheme": "bearer", "description": "Needed as soon as there is any API key"}}
-)
-_GUARDED: Final = (401, 403, 429)
-"""What every path may answer that looks at keys."""
-
-
-class Description(NamedTuple):
-    """What FastAPI adds to an operation."""
-
-    responses: dict[int | str, dict[str, Any]]
-    extra: dict[str, Any]
-
-
-def document(answers: Sequence[int], parameters: Sequence[str], scope: KeyScope | None) -> Description:
-    """The description of an endpoint with these statuses and parameters, which asks of a key to permit `scope`."""
-    extra: dict[str, Any] = {}
-    if parameters:
-        extra["parameters"] = [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in parameters]
-    if scope is not None:
-        extra["security"] = [{_SCHEME: [scope.value]}, {}]
-    guarded = () if scope is None else _GUARDED
-    return Description({status: _answer(status) for status in sorted({*answers, *guarded})}, extra)
-
-
-def _answer(status: int) -> dict[str, Any]:
-    if status < 400:
-        return {"description": _DESCRIPTIONS[status]}
-    codes = [code.value for code, kind in PROBLEMS.items() if kind.status == status]
-    schema = {"type": "object", "properties": {"code": {"enum": codes}, "detail": {"type": "string"}}}
-    return {"description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {"schema": schema}}}
+def parameters(names: Sequence[str]) -> list[dict[str, Any]]:
+    """The descriptions of these parameters, in order."""
+    return [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in names]

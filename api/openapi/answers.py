@@ -1,0 +1,125 @@
+"""Answers by status: what they hold and which headers they have, problems and their codes included.
+
+It describes what handlers and `api.problems` write.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from api.facade import errors
+from api.openapi.schemas import Schema, ref
+from api.problems import MEDIA_TYPE, PROBLEMS
+from jobs.errors import ERROR_KINDS
+
+_TEXT: Final[Schema] = {"type": "string"}
+_BINARY: Final[Schema] = {"type": "string", "format": "binary"}
+_JOB: Final = {"application/json": {"schema": ref("Job")}}
+_RESULT: Final = {
+    "application/json": {"schema": ref("Output")},
+    **{
+        media: {"schema": _BINARY} for media in ("application/octet-stream", "application/msgpack", "application/x-npy")
+    },
+}
+
+CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
+    {
+        "job": _JOB,
+        "result": _RESULT,
+        "events": {"text/event-stream": {"schema": _TEXT}},
+        "html": {"text/html": {"schema": _TEXT}},
+        "infer": {
+            "application/json": {"schema": ref("InferAnswer")},
+            "application/octet-stream": {"schema": _BINARY},
+        },
+        **{
+            name: {"application/json": {"schema": ref(name)}}
+            for name in (
+                *("JobPage", "Batch", "Model", "Models", "Live", "Ready"),
+                *("ServerMetadata", "ModelMetadata", "ModelConfig", "Statistics", "Index"),
+            )
+        },
+    }
+)
+"""What an answer can hold, by the name that the tables of routes use."""
+
+_DESCRIPTIONS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        200: "As asked for",
+        201: "The job is done",
+        202: "The job is not done yet",
+        204: "Nothing is left of it, or nothing is left to tell",
+        207: "Some are not stored; each has its own status",
+        304: "What the client has is current",
+        307: "The documentation",
+    }
+)
+_ALWAYS: Final = {"X-Request-Id": {"schema": _TEXT, "description": "The request's id, also in the log"}}
+_HEADERS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
+    {
+        "job": {
+            "ETag": {"schema": _TEXT, "description": "Changes with the job's state"},
+            "Location": {"schema": _TEXT, "description": "The job, where this request made it"},
+            "Retry-After": {"schema": _TEXT, "description": "Seconds to wait before asking again, while not done"},
+            "Idempotent-Replayed": {"schema": _TEXT, "description": "true: an earlier request of this key made it"},
+            "Preference-Applied": {"schema": _TEXT, "description": "Which preference was honoured"},
+        },
+        "result": {
+            "ETag": {"schema": _TEXT, "description": "Strong: a result never changes"},
+            "Inference-Header-Content-Length": {"schema": _TEXT, "description": "Length of the JSON before raw bytes"},
+        },
+        "infer": {
+            "X-Job-Id": {"schema": _TEXT, "description": "The job behind the call"},
+            "Inference-Header-Content-Length": {"schema": _TEXT, "description": "Length of the JSON before raw bytes"},
+            "Content-Encoding": {"schema": _TEXT, "description": "gzip or deflate, where the client accepts it"},
+        },
+        "JobPage": {"Link": {"schema": _TEXT, "description": "The next page"}},
+    }
+)
+_RETRY_AFTER: Final = {"Retry-After": {"schema": _TEXT, "description": "Seconds to wait before trying again"}}
+
+
+def answer(status: int, shows: str | None, *, is_facade: bool) -> dict[str, Any]:
+    """The description of one status; `shows` names what it holds, None for nothing or a problem."""
+    if shows is not None:
+        headers = {**_ALWAYS, **_HEADERS.get(shows, {})}
+        return {"description": _text(status), "headers": headers, "content": CONTENTS[shows]}
+    if status < 400:
+        return {"description": _text(status), "headers": dict(_ALWAYS)}
+    headers = {**_ALWAYS, **(_RETRY_AFTER if status in (429, 503) else {})}
+    described = _facade_problem(status) if is_facade else _problem(status)
+    return {"headers": headers, **described}
+
+
+def _text(status: int) -> str:
+    return _DESCRIPTIONS.get(status, "Not now")
+
+
+def _problem(status: int) -> dict[str, Any]:
+    codes = [code.value for code, kind in PROBLEMS.items() if kind.status == status]
+    titles = {kind.title for kind in PROBLEMS.values() if kind.status == status}
+    schema = {
+        "type": "object",
+        "required": ["type", "title", "status", "code", "detail", "request_id"],
+        "properties": {
+            "type": _TEXT,
+            "title": _TEXT,
+            "status": {"const": status},
+            "code": {"enum": codes},
+            "detail": _TEXT,
+            "request_id": _TEXT,
+        },
+    }
+    words = "; ".join(sorted(titles))
+    return {"description": f"A problem (RFC 9457): {words}", "content": {MEDIA_TYPE: {"schema": schema}}}
+
+
+def _facade_problem(status: int) -> dict[str, Any]:
+    codes = {code.value for code, kind in PROBLEMS.items() if errors.status_of(kind.status) == status}
+    codes |= {code.value for code, kind in ERROR_KINDS.items() if kind.status == status}
+    schema = {
+        "type": "object",
+        "required": ["error", "code"],
+        "properties": {"error": _TEXT, "code": {"enum": sorted(codes)}},
+    }
+    return {"description": "Refused or failed, in Triton's form", "content": {errors.MEDIA_TYPE: {"schema": schema}}}

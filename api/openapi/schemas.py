@@ -1,0 +1,219 @@
+"""What JSON bodies look like, both ways, as JSON Schema.
+
+It describes what `jobs.view`, `api.routes` and `api.facade` write and what `api.intake` reads; a test holds it to that.
+"""
+
+from typing import Any, Final
+
+from jobs.datatypes import Datatype
+from jobs.errors import ErrorCode
+from jobs.record import Priority
+from jobs.spec import InputKind, OutputKind
+from jobs.state import State
+
+Schema = dict[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+TRUTH: Final[Schema] = {"type": "boolean"}
+INSTANT: Final[Schema] = {"type": ["string", "null"], "format": "date-time"}
+SECONDS: Final[Schema] = {"type": ["number", "null"], "minimum": 0}
+SHAPE: Final[Schema] = {"type": "array", "items": {"type": "integer"}}
+DATATYPE: Final[Schema] = {"enum": [datatype.value for datatype in Datatype]}
+
+
+def ref(name: str) -> Schema:
+    """A reference to one of SCHEMAS."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def array(items: Schema) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": items}
+
+
+def record(optional: dict[str, Schema] | None = None, /, **required: Schema) -> Schema:
+    """An object that has at least these members."""
+    return {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}}
+
+
+def or_null(schema: Schema) -> Schema:
+    """This, or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_ERROR: Final = record(code={"enum": [code.value for code in ErrorCode]}, title=TEXT, detail=TEXT, retryable=TRUTH)
+_OUTPUT: Final = {
+    "type": "object",
+    "description": "By output: the tensor, or for a classification the best classes",
+    "additionalProperties": {
+        "anyOf": [record(datatype=DATATYPE, shape=SHAPE, data={"type": "array"}), {"type": "array"}]
+    },
+    "example": {"probabilities": [{"label": "espresso", "index": 967, "score": 0.95219}]},
+}
+_JOB: Final[dict[str, Schema]] = {
+    "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+    "status": {"enum": [state.value for state in State]},
+    "done": TRUTH,
+    "model": TEXT,
+    "model_version": {"type": ["string", "null"]},
+    "created_at": INSTANT,
+    "started_at": INSTANT,
+    "finished_at": INSTANT,
+    "expires_at": INSTANT,
+    "attempt": WHOLE,
+    "failures": WHOLE,
+    "priority": {"enum": [priority.value for priority in Priority]},
+    "error": or_null(ref("JobError")),
+    "timings": record(
+        queue_seconds=SECONDS,
+        prepare_seconds=SECONDS,
+        batch_wait_seconds=SECONDS,
+        inference_seconds=SECONDS,
+        total_seconds=SECONDS,
+    ),
+    "batch": or_null(record(size=WHOLE, id=TEXT)),
+    "webhook": or_null(record(url=TEXT, status={"type": ["string", "null"]}, attempts=WHOLE)),
+    "metadata": {"type": "object"},
+    "urls": {"type": "object", "additionalProperties": TEXT},
+}
+_JOB_NOW: Final[dict[str, Schema]] = {
+    "queue": record(
+        position={"type": ["integer", "null"]},
+        depth={"type": ["integer", "null"]},
+        waiting_for={"enum": ["backlog", "schedule", "no_worker", "engine", "backoff", None]},
+    ),
+    "output": or_null(ref("Output")),
+    "output_omitted": TRUTH,
+}
+_TENSOR_IN: Final[Schema] = {
+    **record({"parameters": {"type": "object"}}, name=TEXT, datatype=DATATYPE, shape={**SHAPE, "maxItems": 64}),
+    "example": {"name": "input", "datatype": "FP32", "shape": [2], "data": [1.5, 2.0]},
+}
+_TENSOR_IN["properties"]["data"] = {"type": "array", "description": "Flat in row-major order, or nested as the shape"}
+_WANTED: Final = record({"parameters": {"type": "object"}}, name=TEXT)
+_OPTIONS: Final[dict[str, Schema]] = {
+    "model": TEXT,
+    "model_version": TEXT,
+    "priority": {"enum": [priority.value for priority in Priority]},
+    "queue_ttl_seconds": {"type": "number", "minimum": 0.001, "maximum": 2592000, "default": 3600},
+    "timeout_seconds": {"type": "number", "minimum": 0.001, "maximum": 86400, "default": 60},
+    "max_failures": {"type": "integer", "minimum": 1, "maximum": 100, "default": 3},
+    "run_at": {"type": "string", "format": "date-time", "description": "Not before this instant"},
+    "result_ttl_seconds": {"type": "number", "minimum": 0.001, "maximum": 2592000, "default": 86400},
+    "metadata": {"type": "object", "description": "Comes back as it is; at most 4 KiB"},
+    "webhook": {"description": "A URL, or an object that names one"},
+    "webhook_events": array(TEXT),
+}
+OPTIONS: Final = _OPTIONS
+"""Every option of a job, under the one name that it has in every form of request."""
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Job": record(**_JOB, **_JOB_NOW),
+    "JobSummary": record(**_JOB),
+    "JobError": _ERROR,
+    "Output": _OUTPUT,
+    "JobPage": record(jobs=array(ref("JobSummary")), next_cursor={"type": ["string", "null"]}),
+    "Batch": record(
+        accepted=WHOLE,
+        refused=WHOLE,
+        jobs=array(
+            {
+                "oneOf": [
+                    record(status=WHOLE, replayed=TRUTH, job=ref("Job")),
+                    record(status=WHOLE, problem=record(code=TEXT, detail=TEXT, status=WHOLE, title=TEXT, type=TEXT)),
+                ]
+            }
+        ),
+    ),
+    "JobRequest": {
+        "type": "object",
+        "required": ["model", "inputs"],
+        "additionalProperties": False,
+        "properties": {
+            **_OPTIONS,
+            "id": {"type": "string", "maxLength": 255},
+            "inputs": {**array(ref("InputTensor")), "maxItems": 256},
+            "outputs": array({"anyOf": [TEXT, ref("WantedOutput")]}),
+            "parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+        },
+        "example": {
+            "model": "identity",
+            "inputs": [{"name": "input", "datatype": "FP32", "shape": [2], "data": [1.5, 2.0]}],
+            "priority": "high",
+        },
+    },
+    "InputTensor": _TENSOR_IN,
+    "WantedOutput": _WANTED,
+    "Model": record(
+        name=TEXT,
+        versions=array(TEXT),
+        ready=TRUTH,
+        refusal={"type": ["string", "null"]},
+        max_batch_size=WHOLE,
+        inputs=array(
+            record(
+                name=TEXT,
+                datatype=DATATYPE,
+                shape=SHAPE,
+                optional=TRUTH,
+                kind={"enum": [kind.value for kind in InputKind]},
+            )
+        ),
+        outputs=array(
+            record(
+                name=TEXT,
+                datatype=DATATYPE,
+                shape=SHAPE,
+                kind={"enum": [kind.value for kind in OutputKind]},
+                top={"type": ["integer", "null"]},
+            )
+        ),
+        platform=TEXT,
+        instances=WHOLE,
+        notes=array(TEXT),
+        queued=WHOLE,
+        in_progress=WHOLE,
+        workers=WHOLE,
+        lanes={"type": "object"},
+        urls={"type": "object", "additionalProperties": TEXT},
+    ),
+    "Models": record(models=array(ref("Model"))),
+    "Live": record(status={"const": "live"}),
+    "Ready": record(
+        status={"enum": ["ready", "not_ready"]},
+        reasons=array(TEXT),
+        models=WHOLE,
+        workers=WHOLE,
+        webhook_workers=WHOLE,
+    ),
+    "InferRequest": {
+        **record(
+            {
+                "id": {"type": "string", "maxLength": 255},
+                "outputs": array(ref("WantedOutput")),
+                "parameters": {"type": "object"},
+            },
+            inputs={**array(ref("InputTensor")), "maxItems": 256},
+        ),
+        "example": {"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, 2], "data": [1.5, 2.0]}]},
+    },
+    "InferAnswer": record(
+        {"id": TEXT},
+        model_name=TEXT,
+        model_version=TEXT,
+        outputs=array(record({"data": {"type": "array"}, "parameters": {"type": "object"}}, name=TEXT, shape=SHAPE)),
+    ),
+    "ServerMetadata": record(name=TEXT, version=TEXT, extensions=array(TEXT)),
+    "ModelMetadata": record(
+        name=TEXT,
+        versions=array(TEXT),
+        platform=TEXT,
+        inputs=array(record(name=TEXT, datatype=DATATYPE, shape=SHAPE)),
+        outputs=array(record(name=TEXT, datatype=DATATYPE, shape=SHAPE)),
+    ),
+    "ModelConfig": record(name=TEXT, max_batch_size={"type": "integer"}, input={"type": "array"}),
+    "Statistics": record(model_stats=array(record(name=TEXT, version=TEXT))),
+    "Index": array(record({"reason": TEXT}, name=TEXT, version=TEXT, state={"enum": ["READY", "UNAVAILABLE"]})),
+    "IndexRequest": {"type": "object", "properties": {"ready": TRUTH}},
+}
