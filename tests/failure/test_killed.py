@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from inferq.stack.listening import open_listening_socket
 from inferq.stack.process import Process
 from tests.failure.conftest import OpenSite
 from tests.failure.fragile_worker import DEADLY
@@ -138,7 +138,7 @@ async def test_a_long_job_of_another_model_survives_an_input_that_kills_workers(
 
 async def test_a_connection_handed_to_the_survivor_is_answered_while_an_api_is_killed(open_site: OpenSite) -> None:
     """Two api processes accept on one socket, as `inferq up` starts them: killing one refuses nobody."""
-    with open_listening_socket("127.0.0.1", 0, {}) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         async with open_site() as here:
             fd = listening.fileno()
             port = listening.getsockname()[1]
