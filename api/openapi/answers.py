@@ -26,7 +26,8 @@ CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
     {
         "job": _JOB,
         "result": _RESULT,
-        "events": {"text/event-stream": {"schema": _TEXT}},
+        "events": {"text/event-stream": {}},
+        "asset": {media: {"schema": _BINARY} for media in ("text/javascript", "text/css", "image/png")},
         "html": {"text/html": {"schema": _TEXT}},
         "infer": {
             "application/json": {"schema": ref("InferAnswer")},

@@ -15,7 +15,13 @@ _ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "example": "09f10e2
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
         "job_id": {"in": "path", "required": True, "schema": _ID, "description": "The id that POST /jobs gave"},
-        "name": {"in": "path", "required": True, "schema": _TEXT, "description": "The model's name"},
+        "name": {
+            "in": "path",
+            "required": True,
+            "schema": {**_TEXT, "examples": ["identity"]},
+            "description": "The model's name",
+        },
+        "asset": {"in": "path", "required": True, "schema": _TEXT, "description": "A file of the documentation"},
         "wait": {
             "in": "query",
             "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},

@@ -73,7 +73,9 @@ _JOB: Final[dict[str, Schema]] = {
         total_seconds=SECONDS,
     ),
     "batch": or_null(record(size=WHOLE, id=TEXT)),
-    "webhook": or_null(record(url=TEXT, status={"type": ["string", "null"]}, attempts=WHOLE)),
+    "webhook": or_null(
+        record(url=TEXT, status={"enum": [*(status.value for status in DeliveryStatus), None]}, attempts=WHOLE)
+    ),
     "metadata": {"type": "object"},
     "urls": {"type": "object", "additionalProperties": TEXT},
 }
@@ -102,8 +104,10 @@ _OPTIONS: Final[dict[str, Schema]] = {
     "run_at": {"type": "string", "format": "date-time", "description": "Not before this instant"},
     "result_ttl_seconds": {"type": "number", "minimum": 0.001, "maximum": 2592000, "default": 86400},
     "metadata": {"type": "object", "description": "Comes back as it is; at most 4 KiB"},
-    "webhook": {"description": "A URL, or an object that names one"},
-    "webhook_events": array(TEXT),
+    "webhook": {"type": "string", "format": "uri", "description": "Where the job's messages go"},
+    "webhook_events": array({"enum": [event.value for event in WebhookEvent]}),
+    "webhook_secret": {**array(TEXT), "description": "whsec_… to sign them with, in place of the server's; at most 2"},
+    "webhook_include_output": {"type": "boolean", "default": False, "description": "An output up to 16 KiB comes along"},
 }
 OPTIONS: Final = _OPTIONS
 """Every option of a job, under the one name that it has in every form of request."""

@@ -85,7 +85,10 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503), (), ((200, "Ready"), (503, "Ready"))),
     Endpoint("GET", "/", pages.root, "operations", (200, 307)),
 )
-_DOCS: Final = Endpoint("GET", "/docs", pages.docs, "operations", (200,), (), ((200, "html"),))
+_DOCS: Final = (
+    Endpoint("GET", "/docs", pages.docs, "operations", (200,), (), ((200, "html"),)),
+    Endpoint("GET", "/docs/{asset}", pages.asset, "operations", (200, 404), ("asset",), ((200, "asset"),)),
+)
 
 
 class DirectRoute(APIRoute):
@@ -98,7 +101,7 @@ class DirectRoute(APIRoute):
 
 def add_routes(app: FastAPI, *, has_docs: bool) -> None:
     """Make the tables' endpoints routes of the application."""
-    for endpoint in (*ENDPOINTS, _DOCS) if has_docs else ENDPOINTS:
+    for endpoint in (*ENDPOINTS, *_DOCS) if has_docs else ENDPOINTS:
         _add(app, endpoint, DirectRoute)
     for endpoint in facade.ENDPOINTS:
         _add(app, endpoint, facade.FacadeRoute)
@@ -133,8 +136,8 @@ def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
 
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that the path of this request takes."""
-    methods = {"OPTIONS"}
-    for route in app.router.routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            methods |= getattr(route, "methods", None) or set()
+    matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
+    literal = [route for route in matching if getattr(route, "path", "") == scope["path"]]
+    named = [route for route in matching if getattr(route, "path", "") != facade.REST]
+    methods = {"OPTIONS"}.union(*(getattr(route, "methods", None) or set() for route in literal or named or matching))
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))

@@ -15,7 +15,17 @@ from api.routes.access import services
 from jobs.apikeys import KeyScope
 
 OPEN: Final = frozenset(
-    {"/", "/docs", "/openapi.json", "/health/live", "/health/ready", "/v2", "/v2/health/live", "/v2/health/ready"}
+    {
+        "/",
+        "/docs",
+        "/docs/{asset}",
+        "/openapi.json",
+        "/health/live",
+        "/health/ready",
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+    }
 )
 """Paths that tell nothing of anybody's jobs and models, for probes and people."""
 

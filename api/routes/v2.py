@@ -131,6 +131,6 @@ async def _wants_ready(request: Request) -> bool:
         wanted = orjson.loads(body) if body.strip() else {}
     except orjson.JSONDecodeError:
         raise Problem(ProblemCode.MALFORMED_BODY, "The request for the index is not JSON.") from None
-    if not isinstance(wanted, dict):
-        raise Problem(ProblemCode.MALFORMED_BODY, "The request for the index is not an object.")
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("ready", False), bool):
+        raise Problem(ProblemCode.MALFORMED_BODY, "The request for the index is not an object with a truth `ready`.")
     return wanted.get("ready") is True
