@@ -18,7 +18,7 @@ from jobs.record import LOCAL_TENANT, Priority
 from jobs.state import State
 from jobs.store import Fail, Lease, Release, Retry, Settlement, Submission, Submitted, Succeed
 from tests.property.store_model import ModelStore
-from tests.support.stores import LEASE_MS, MODEL, Rig, a_result, a_submission, an_error, open_rig
+from tests.support.stores import LEASE_MS, MODEL, Rig, Snapshot, a_result, a_submission, an_error, open_rig
 
 HEAD_START_MS = 600_000
 T = TypeVar("T")
@@ -176,6 +176,8 @@ class StoreMachine(RuleBasedStateMachine):
                 ("leased", keys.leased_key(MODEL)),
                 ("open", keys.OPEN_KEY),
                 ("index", keys.index_key(LOCAL_TENANT)),
+                ("share", keys.share_key(MODEL, LOCAL_TENANT)),
+                ("turns", keys.turns_key(MODEL)),
             )
         }
         outputs = {key.decode(): value for key, (value, _) in snapshot.items() if key.startswith(b"inferq:out:")}
@@ -194,8 +196,20 @@ class StoreMachine(RuleBasedStateMachine):
                 assert outputs.pop(keys.output_key(job_id, job.attempt)) == job.output
         assert outputs == {}, "an output is there that no job shows"
         assert queues["index"] == set(self.model.jobs)
+        self._check_load(snapshot, queues)
         for name in ("ready", "scheduled", "leased", "open"):
             assert queues[name] <= set(self.model.jobs)
+
+    def _check_load(self, snapshot: Snapshot, queues: dict[str, set[str]]) -> None:
+        """Each tenant's part of the queue and the sums are those of the jobs that there are."""
+        assert queues["share"] == queues["ready"]
+        assert queues["turns"] == ({LOCAL_TENANT} if queues["ready"] else set())
+        held: Any = snapshot.get(keys.HELD_KEY.encode(), ({}, False))[0]
+        sums: Any = snapshot.get(keys.LOAD_KEY.encode(), ({}, False))[0]
+        assert {job_id.decode() for job_id in held} == queues["open"]
+        nbytes = sum(int(entry.partition(b":")[0]) for entry in held.values())
+        assert int(sums.get(b"bytes", 0)) == int(sums.get(f"bytes:model:{MODEL}".encode(), 0)) == nbytes
+        assert int(sums.get(f"jobs:tenant:{LOCAL_TENANT}".encode(), 0)) == len(held)
 
     def _check_history(self, job_id: str, fields: dict[bytes, bytes]) -> None:
         """An end stands, an attempt only grows."""
