@@ -199,16 +199,6 @@ class Connection:
             raise translate(exc) from exc
         return reply[0].decode() if reply else None
 
-    async def scan(self, pattern: str) -> AsyncIterator[str]:
-        """Every key that matches, a page at a time."""
-        cursor = 0
-        while True:
-            ((cursor, page),) = await self.run(Call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000))
-            for key in page:
-                yield key.decode("utf-8", "surrogateescape")
-            if cursor == 0:
-                return
-
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncIterator[AsyncIterator[tuple[str, bytes]]]:
         """Messages of these channels as (channel, data), once the subscription stands.

@@ -112,21 +112,3 @@ async def _records(connection: Connection, tenant: str, ids: list[str]) -> list[
         except codec.CodecError:
             jobs.append(None)
     return jobs
-
-
-async def prune(connection: Connection, most: int = 10_000) -> int:
-    """Drop the oldest index entries whose records are gone, up to `most` a tenant; returns how many."""
-    pruned = 0
-    async for index in connection.scan(keys.index_key("*")):
-        (oldest,) = await connection.run(Call("ZRANGE", index, 0, most - 1))
-        for i in range(0, len(oldest), _MOST_LOOKED_AT):
-            block = oldest[i : i + _MOST_LOOKED_AT]
-            exist = await connection.run(
-                *(Call("EXISTS", keys.job_key(raw.decode("ascii", "replace"))) for raw in block)
-            )
-            gone = [raw for raw, exists in zip(block, exist, strict=True) if not exists]
-            if not gone:
-                break
-            await connection.run(Call("ZREM", index, *gone))
-            pruned += len(gone)
-    return pruned

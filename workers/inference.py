@@ -17,7 +17,6 @@ from typing import Any, Final
 from arq.cron import cron
 
 from jobs.connection import StoreError
-from jobs.listing import prune
 from jobs.registry import Registry
 from jobs.store import JobStore
 from workers.budget import ByteBudget
@@ -38,9 +37,14 @@ _POLL_SECONDS: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-async def tidy(ctx: dict[str, Any]) -> int:
-    """Drop index entries whose records are gone; returns how many. One worker of the fleet does it, once a minute."""
-    return await prune(ctx["store"].connection)
+async def sweep(ctx: dict[str, Any]) -> int:
+    """End jobs that waited too long or that nobody holds; returns how many.
+
+    The reaper does so all the time. This is for arq: once a minute one worker of the fleet does it as an arq job, so
+    that arq's own health key and cron are known to work.
+    """
+    swept = await ctx["store"].expire()
+    return len(swept.expired) + len(swept.lost)
 
 
 class InferenceWorker(ProcessWorker):
@@ -53,7 +57,7 @@ class InferenceWorker(ProcessWorker):
             queue=QUEUE,
             health_key=HEALTH_KEY,
             drain_seconds=settings.drain_seconds,
-            cron_jobs=[cron(tidy, second=0, unique=True, timeout=50, max_tries=1)],
+            cron_jobs=[cron(sweep, second=0, unique=True, timeout=50, max_tries=1)],
             **arq_options,
         )
         self._settings = settings
