@@ -94,6 +94,8 @@ class ModelSpec:
     refusal: str | None = None
     notes: tuple[str, ...] = field(default=())
     config: str = ""
+    has_fixed_batch: bool = False
+    """Whether the model takes exactly `max_batch_size` rows: smaller batches are filled up with zeros."""
 
     def input(self, name: str) -> InputSpec | None:
         """The input of this name."""

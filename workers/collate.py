@@ -3,10 +3,11 @@
 Pure: it joins and slices bytes and must not know about stores, clocks or connections.
 """
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.datatypes import Datatype
+from jobs.datatypes import Datatype, pack_bytes
 from jobs.errors import EngineFailed
 from jobs.record import OutputPart
 from jobs.spec import ModelSpec, OutputKind
@@ -65,19 +66,15 @@ def _key(item: Item, spec: ModelSpec) -> Hashable:
 
 
 def to_call(batch: Batch, spec: ModelSpec, request_id: str) -> InferCall:
-    """The engine call of a batch. The items' buffers are handed on in order, not joined here."""
+    """The engine call of a batch. The items' buffers are handed on in order, not joined here.
+
+    A model that takes only full batches gets rows of zeros (empty BYTES) behind those of the items.
+    """
     first = batch.items[0]
+    fill = spec.max_batch_size - batch.rows if spec.has_fixed_batch else 0
     inputs: tuple[Tensor | BatchTensor, ...] = first.tensors
-    if len(batch.items) > 1:
-        inputs = tuple(
-            BatchTensor(
-                name=tensor.name,
-                datatype=tensor.datatype,
-                shape=(batch.rows, *tensor.shape[1:]),
-                parts=tuple(item.tensors[i].data for item in batch.items),
-            )
-            for i, tensor in enumerate(first.tensors)
-        )
+    if len(batch.items) > 1 or fill > 0:
+        inputs = tuple(_joined(batch, i, fill) for i in range(len(first.tensors)))
     request = first.job.request
     return InferCall(
         model=spec.name,
@@ -87,6 +84,16 @@ def to_call(batch: Batch, spec: ModelSpec, request_id: str) -> InferCall:
         outputs=tuple(RequestedOutput(output.name, output.classes) for output in request.outputs),
         parameters=dict(request.parameters),
     )
+
+
+def _joined(batch: Batch, at: int, fill: int) -> BatchTensor:
+    """One input's rows of all items, and `fill` rows of zeros behind them."""
+    first = batch.items[0].tensors[at]
+    parts: tuple[Buffer, ...] = tuple(item.tensors[at].data for item in batch.items)
+    if fill > 0:
+        itemsize = first.datatype.itemsize or len(pack_bytes([b""]))
+        parts += (bytes(fill * math.prod(first.shape[1:]) * itemsize),)
+    return BatchTensor(first.name, first.datatype, (batch.rows + fill, *first.shape[1:]), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,8 @@ def split(outputs: Sequence[Tensor], batch: Batch, spec: ModelSpec) -> list[Shar
 
     An item that was sent without a batch dimension gets its outputs back without one. Streamed answers have been
     merged along their first dimension and belong to the one item as they are.
-    Raises EngineFailed when an output's first dimension is not the number of rows that were sent.
+    What answers rows that only filled a batch up is dropped. Raises EngineFailed when an output's first dimension is
+    not the number of rows that were sent.
     """
     classified = {output.name for output in batch.items[0].job.request.outputs if output.classes > 0}
     columns = [list(_slices(tensor, batch, spec)) for tensor in outputs]
@@ -137,9 +145,10 @@ def _slices(tensor: Tensor, batch: Batch, spec: ModelSpec) -> Iterator[Tensor]:
     if spec.max_batch_size == 0 or spec.decoupled:
         yield tensor
         return
-    if not tensor.shape or tensor.shape[0] != batch.rows:
+    sent = spec.max_batch_size if spec.has_fixed_batch else batch.rows
+    if not tensor.shape or tensor.shape[0] != sent:
         raise EngineFailed(
-            f"The model answered output {tensor.name!r} with shape {list(tensor.shape)} for {batch.rows} rows."
+            f"The model answered output {tensor.name!r} with shape {list(tensor.shape)} for {sent} rows."
         )
     view = memoryview(tensor.data)
     ends = _row_ends(tensor, view)

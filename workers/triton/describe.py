@@ -51,11 +51,13 @@ def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> Mo
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
     refusal = None
+    has_fixed_batch = False
     try:
         inputs, outputs = _inputs(config), _outputs(config)
         if parameter.KEY in config.parameters:
             wanted = parameter.parse(config.parameters[parameter.KEY].string_value)
             inputs, outputs = _with_kinds(wanted, config, inputs, outputs)
+            has_fixed_batch = _has_fixed_batch(wanted, config)
     except _UnknownDatatype as exc:
         refusal = f"{exc}."
     except ParameterError as exc:
@@ -74,6 +76,7 @@ def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> Mo
         decoupled=is_decoupled,
         refusal=refusal,
         notes=(_DECOUPLED,) if is_decoupled else (),
+        has_fixed_batch=has_fixed_batch,
         config=json.dumps(plain(config), separators=(",", ":"), ensure_ascii=False),
     )
 
@@ -102,6 +105,12 @@ def _instances(config: pb.ModelConfig) -> int:
     """Copies of the model that run at the same time; an ensemble, which has none of its own, counts as one."""
     groups = (group for group in config.instance_group if not group.passive)
     return max(sum(group.count * max(len(group.gpus), 1) for group in groups), 1)
+
+
+def _has_fixed_batch(wanted: Parameter, config: pb.ModelConfig) -> bool:
+    if wanted.batch and (config.max_batch_size < 1 or config.model_transaction_policy.decoupled):
+        raise ParameterError("batch: a full batch needs a max_batch_size above 0, and one response to a request")
+    return wanted.batch is not None
 
 
 def _with_kinds(

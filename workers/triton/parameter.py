@@ -4,7 +4,7 @@ It owns syntax and single values; whether they fit the model's tensors is for `d
 """
 
 import json
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -67,8 +67,12 @@ class OutputParameter(_Strict):
 
 
 class Parameter(_Strict):
-    """The whole parameter; inputs and outputs that it doesn't name are plain tensors."""
+    """The whole parameter; inputs and outputs that it doesn't name are plain tensors.
 
+    `batch` "full" says that the model takes only as many rows as its `max_batch_size` at a time.
+    """
+
+    batch: Literal["full"] | None = None
     inputs: dict[str, InputParameter] = {}
     outputs: dict[str, OutputParameter] = {}
 
