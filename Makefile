@@ -5,6 +5,7 @@ ARGS ?=
 
 VENV := .venv
 STACK := .venv-stack
+BENCH := .venv-bench
 BIN := $(VENV)/bin
 BUILD := build
 UV_VERSION := 0.13.9
@@ -20,6 +21,7 @@ PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_
 TOOLS_READY := $(VENV)/.ready-$(PYTHON_VERSION)
 PRODUCT_READY := $(VENV)/.product-$(PYTHON_VERSION)
 STACK_READY := $(STACK)/.ready-$(PYTHON_VERSION)
+BENCH_READY := $(BENCH)/.ready-$(PYTHON_VERSION)
 
 # Exactly what the lock says, checked against its hashes; wheels only, so nothing is compiled or run while installing.
 INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r
@@ -60,6 +62,15 @@ type: $(PRODUCT_READY) ## Check types, strictly
 	@$(BIN)/mypy
 	@for model in deploy/triton/models/*/*/model.py; do $(BIN)/mypy --no-error-summary $$model; done
 
+.PHONY: bench
+bench: $(BENCH_READY) $(STACK_READY) ## Measure inferq beside its alternatives, in ten minutes (ARGS='growth': how costs grow)
+	@$(BENCH)/bin/python -m bench $(ARGS)
+
+.PHONY: bench-smoke
+bench-smoke: $(BENCH_READY) $(STACK_READY) ## Run all of `make bench` with next to no jobs: proves that it works
+	@$(BENCH)/bin/python -m mypy --no-error-summary bench
+	@$(BENCH)/bin/python -m bench smoke >$(BUILD)/bench-smoke.log 2>&1 || { cat $(BUILD)/bench-smoke.log >&2; exit 1; }
+
 # Each line proves one thing that is written down twice.
 .PHONY: verify
 verify: $(PRODUCT_READY) ## Prove that generated files and locks are fresh
@@ -95,20 +106,21 @@ lock: $(BUILD)/uv/.ready-$(UV_VERSION) ## Pin what pyproject.toml asks for (UPGR
 	@$(BUILD)/uv/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		| $(COMPILE) - -o requirements/build.lock
 	@$(COMPILE) pyproject.toml --extra dev --extra heif -c requirements/runtime.lock -o requirements/dev.lock
+	@$(COMPILE) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock
 	@$(COMPILE) --override deploy/embedded/overrides.txt deploy/embedded/requirements.in \
 		-o deploy/embedded/requirements.lock
 
 ##@ Keep
 .PHONY: clean
 clean: ## Remove environments, caches and build output; data stays
-	@rm -rf $(VENV) $(STACK) $(BUILD) dist *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(STACK) $(BENCH) $(BUILD) dist *.egg-info .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 define check_python
 command -v $(PYTHON) >/dev/null || { echo "inferq needs Python 3.11, 3.12 or 3.13, and $(PYTHON) isn't here" >&2; exit 1; }
@@ -133,6 +145,16 @@ $(STACK_READY): deploy/embedded/requirements.lock
 	@rm -rf $(STACK)
 	@$(PYTHON) -m venv $(STACK)
 	@$(STACK)/bin/python $(INSTALL) deploy/embedded/requirements.lock
+	@touch $@
+
+# Peers and plots alone; everything else is found in the product's own environment, through the .pth file.
+$(BENCH_READY): requirements/bench.lock $(PRODUCT_READY)
+	@echo "Setting up $(BENCH) with Python $(PYTHON_VERSION): what inferq is measured beside, half a minute …"
+	@rm -rf $(BENCH)
+	@$(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python $(INSTALL) requirements/bench.lock
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		>"$$($(BENCH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/product.pth"
 	@touch $@
 
 $(BUILD)/uv/.ready-$(UV_VERSION):
