@@ -40,6 +40,7 @@ class ProblemCode(StrEnum):
     NOT_READY = "not_ready"
     NOT_DONE = "not_done"
     NO_RESULT = "no_result"
+    NO_DELIVERIES = "no_deliveries"
     RESULT_EXPIRED = "result_expired"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type"
@@ -92,6 +93,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.BODY_TOO_SLOW: Kind(408, "The body arrived too slowly"),
         ProblemCode.NOT_DONE: Kind(409, "The job is not done"),
         ProblemCode.NO_RESULT: Kind(409, "The job ended without a result"),
+        ProblemCode.NO_DELIVERIES: Kind(409, "The job has no messages"),
         ProblemCode.RESULT_EXPIRED: Kind(410, "The result's time is up"),
         ProblemCode.PAYLOAD_TOO_LARGE: Kind(413, "The body is too large"),
         ProblemCode.UNSUPPORTED_MEDIA_TYPE: Kind(415, "This type of body is not supported"),

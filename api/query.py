@@ -4,6 +4,7 @@ It must not know what they are for.
 """
 
 import re
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -13,6 +14,8 @@ from api.problems import Problem, ProblemCode
 
 _NUMBER: Final = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _WHOLE: Final = re.compile(r"\d{1,9}", re.ASCII)
+_SECONDS: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
+_RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _TRUTHS: Final = {"true": True, "1": True, "": True, "false": False, "0": False}
 
 Choice = TypeVar("Choice", bound=StrEnum)
@@ -54,6 +57,22 @@ def truth(request: Request, name: str) -> bool:
     if value.lower() not in _TRUTHS:
         raise invalid(name, "must be true or false")
     return _TRUTHS[value.lower()]
+
+
+def instant(request: Request, name: str) -> int | None:
+    """An instant as in RFC 3339, or in Unix seconds; given in Unix milliseconds."""
+    value = text(request, name)
+    if value is None:
+        return None
+    try:
+        if _SECONDS.fullmatch(value):
+            return round(float(value) * 1000)
+        moment = datetime.fromisoformat(value.upper()) if _RFC3339.fullmatch(value) else None
+    except (ValueError, OverflowError):
+        moment = None
+    if moment is None:
+        raise invalid(name, "must be an instant as in RFC 3339, with its time zone, or in Unix seconds")
+    return max(0, round(moment.timestamp() * 1000))
 
 
 def choice(request: Request, name: str, choices: type[Choice]) -> Choice | None:

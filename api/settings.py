@@ -9,12 +9,12 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from jobs.settings import Seconds, StoreSettings
+from jobs.settings import Seconds, WebhookSettings
 
 MEBIBYTE = 1024 * 1024
 
 
-class ApiSettings(StoreSettings):
+class ApiSettings(WebhookSettings):
     """Everything that `INFERQ_*` can say to `python -m api`."""
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")

@@ -3,13 +3,15 @@
 It owns the `INFERQ_*` prefix and the form of the complaint about a wrong value; it is read once, at start.
 """
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, TypeVar
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from jobs.destination import AllowList
-from jobs.webhook import parse_secrets
+from jobs.webhook import tenant_secrets
 
 ENV_PREFIX = "INFERQ_"
 
@@ -43,6 +45,20 @@ class StoreSettings(Settings):
     head_start_seconds: Seconds = Field(600.0, description="how much earlier than it was a high-priority job counts")
     record_ttl_seconds: Seconds = Field(86_400.0, description="how long a job's record outlives its result")
     max_queued: int = Field(1_000_000, ge=1, description="queued jobs per model; more are refused with 503")
+    max_queued_bytes: int = Field(
+        4 * 1024**3, ge=1, description="requests of one model's jobs that have not ended, in bytes; else 503"
+    )
+    max_open: int = Field(2_000_000, ge=1, description="jobs that have not ended, of all models; else 503")
+    max_open_bytes: int = Field(8 * 1024**3, ge=1, description="their requests in bytes; else 503")
+    tenant_max_open: int = Field(500_000, ge=1, description="jobs of one tenant that have not ended; else 429")
+    tenant_max_open_bytes: int = Field(2 * 1024**3, ge=1, description="their requests in bytes; else 429")
+    tenant_rate: float = Field(
+        0.0,
+        ge=0,
+        le=1_000_000,
+        allow_inf_nan=False,
+        description="jobs that one tenant may submit a second, ten seconds' worth at once; else 429; 0 = any",
+    )
     log_level: str = Field(
         "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="least severe level that is logged"
     )
@@ -53,7 +69,8 @@ class WebhookSettings(StoreSettings):
 
     webhook_secret: SecretStr = Field(
         SecretStr(""),
-        description="whsec_… to sign with where a job has no secret of its own; two by a comma: both sign",
+        description="whsec_… to sign with where a job has no secret of its own, tenant=whsec_… for another tenant than "
+        "local, by commas; two of one tenant sign both",
     )
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="hosts, host:port, networks and :port that webhooks may reach beyond public https, by commas"
@@ -73,15 +90,15 @@ class WebhookSettings(StoreSettings):
     @field_validator("webhook_secret")
     @classmethod
     def _check_secret(cls, value: SecretStr) -> SecretStr:
-        parse_secrets(value.get_secret_value().split(","))
+        tenant_secrets(value.get_secret_value())
         return value
 
-    @property
-    def webhook_secrets(self) -> tuple[str, ...]:
-        """The live secrets; empty where only jobs with their own can have webhooks."""
-        return parse_secrets(self.webhook_secret.get_secret_value().split(","))
+    @cached_property
+    def webhook_secrets(self) -> Mapping[str, tuple[str, ...]]:
+        """The live secrets by tenant; jobs of a tenant without any need their own."""
+        return tenant_secrets(self.webhook_secret.get_secret_value())
 
-    @property
+    @cached_property
     def webhook_allowed(self) -> AllowList:
         """The allow list, read."""
         return AllowList.parse(self.webhook_allow)

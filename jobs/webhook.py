@@ -91,6 +91,16 @@ def secret_key(secret: str) -> bytes:
     return key
 
 
+def tenant_secrets(text: str, default: str = "local") -> Mapping[str, tuple[str, ...]]:
+    """Secrets by tenant, from `whsec_…` and `tenant=whsec_…` between commas; raises ValueError that holds no secret."""
+    parts: dict[str, list[str]] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        tenant, equals, secret = part.partition("=")
+        is_named = bool(equals) and not part.startswith(SECRET_PREFIX)
+        parts.setdefault(tenant if is_named else default, []).append(secret if is_named else part)
+    return {tenant: parse_secrets(secrets) for tenant, secrets in parts.items()}
+
+
 def parse_secrets(parts: Iterable[str]) -> tuple[str, ...]:
     """One secret, or two while rotating; raises ValueError, which never holds a secret."""
     secrets = tuple(part.strip() for part in parts if part.strip())

@@ -4,7 +4,7 @@
 """
 
 from api.intake.batch import read_batch
-from api.intake.limits import IntakeLimits
+from api.intake.limits import IntakeLimits, WebhookRules
 from api.intake.submission import read_submission
 
-__all__ = ["IntakeLimits", "read_batch", "read_submission"]
+__all__ = ["IntakeLimits", "WebhookRules", "read_batch", "read_submission"]

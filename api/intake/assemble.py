@@ -14,6 +14,7 @@ from api.intake.limits import IntakeLimits
 from api.intake.options import request_fields
 from api.intake.uploads import resolve, target_of
 from api.intake.validate import check_names, check_rows, check_served, requested_outputs, tensor_data
+from api.intake.webhooks import webhook_of
 from jobs.datatypes import Datatype
 from jobs.record import InputPart, InputSource, JobRequest
 from jobs.spec import ModelSpec
@@ -41,6 +42,7 @@ def build(draft: Draft, model: ModelSpec, limits: IntakeLimits, now_ms: int) -> 
         rows=rows,
         parameters=draft.parameters,
         request_id=draft.request_id,
+        webhook=webhook_of(draft.options, limits.webhooks),
         **fields,
     )
     return job, pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,7 +1,9 @@
 """How much one submission may ask of the api; the caps that are not settings are documented constants here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from jobs.destination import AllowList
 
 MAX_PARTS: Final = 256
 """Parts of a multipart body, inputs and options together; inputs of a document."""
@@ -23,6 +25,14 @@ MAX_FAILURES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookRules:
+    """What a deployment lets webhooks reach, and whether it has a secret to sign this tenant's messages with."""
+
+    allowed: AllowList = field(default_factory=AllowList)
+    has_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class IntakeLimits:
     """The caps that a deployment sets. JSON has its own, because parsed it takes many times the memory of its text."""
 
@@ -30,3 +40,4 @@ class IntakeLimits:
     max_pixels: int
     max_json_bytes: int = 32 * 1024 * 1024
     body_grace_seconds: float = 20.0
+    webhooks: WebhookRules = field(default_factory=WebhookRules)

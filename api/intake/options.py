@@ -144,12 +144,6 @@ def _run_at(name: str, value: Any, now_ms: int) -> int:
     return round(instant_ms)
 
 
-def _no_webhooks(name: str, value: Any, now_ms: int) -> Any:
-    raise Problem(
-        ProblemCode.INVALID_OPTION, f"The option `{name}`: webhooks are not enabled on this server.", option=name
-    )
-
-
 class _Option(NamedTuple):
     """Which field of a JobRequest it sets, and how."""
 
@@ -166,11 +160,12 @@ _OPTIONS: Final[Mapping[str, _Option]] = {
     "run_at": _Option("run_at_ms", _run_at),
     "result_ttl_seconds": _Option("result_ttl_ms", _duration(MAX_DURATION_SECONDS)),
     "metadata": _Option("metadata", _metadata),
-    "webhook": _Option("webhook", _no_webhooks),
-    "webhook_events": _Option("webhook_events", _no_webhooks),
 }
 
-OPTION_NAMES: Final = ("model", *_OPTIONS)
+WEBHOOK_OPTIONS: Final = ("webhook", "webhook_events", "webhook_secret", "webhook_include_output")
+"""Those that `api.intake.webhooks` reads, together."""
+
+OPTION_NAMES: Final = ("model", *_OPTIONS, *WEBHOOK_OPTIONS)
 """What may stand as a member of a JSON or msgpack document, beside the protocol's own words."""
 
 FIELD_NAMES: Final = (*OPTION_NAMES, "input", "outputs", "parameters")

@@ -36,7 +36,7 @@ CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
         **{
             name: {"application/json": {"schema": ref(name)}}
             for name in (
-                *("JobPage", "Batch", "Model", "Models", "Live", "Ready"),
+                *("JobPage", "Batch", "Deliveries", "Redelivered", "Model", "Models", "Live", "Ready"),
                 *("ServerMetadata", "ModelMetadata", "ModelConfig", "Statistics", "Index"),
             )
         },

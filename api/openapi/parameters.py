@@ -35,6 +35,16 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "schema": {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
             "description": "Most jobs of one page",
         },
+        "since": {
+            "in": "query",
+            "schema": {"type": "string", "format": "date-time"},
+            "description": "Only messages about what happened at this instant or later",
+        },
+        "undelivered": {
+            "in": "query",
+            "schema": {"enum": ["failed", "pending"], "default": "failed"},
+            "description": "Those that were given up, or those that wait for their next attempt",
+        },
         "cursor": {"in": "query", "schema": _TEXT, "description": "The next_cursor of the page before"},
         "output": {"in": "query", "schema": _TEXT, "description": "Only this output"},
         "last-event-id": {"in": "header", "schema": _TEXT, "description": "The id of the last event that was seen"},
@@ -65,7 +75,11 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     }
 )
 
-_NAMES: Final[Mapping[str, str]] = {"prefer-async": "prefer", "header-length": "inference-header-content-length"}
+_NAMES: Final[Mapping[str, str]] = {
+    "prefer-async": "prefer",
+    "header-length": "inference-header-content-length",
+    "undelivered": "status",
+}
 
 
 def parameters(names: Sequence[str]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from jobs.errors import ErrorCode
 from jobs.record import Priority
 from jobs.spec import InputKind, OutputKind
 from jobs.state import State
+from jobs.webhook import DeliveryStatus, WebhookEvent
 
 Schema = dict[str, Any]
 
@@ -107,7 +108,11 @@ _OPTIONS: Final[dict[str, Schema]] = {
     "webhook": {"type": "string", "format": "uri", "description": "Where the job's messages go"},
     "webhook_events": array({"enum": [event.value for event in WebhookEvent]}),
     "webhook_secret": {**array(TEXT), "description": "whsec_… to sign them with, in place of the server's; at most 2"},
-    "webhook_include_output": {"type": "boolean", "default": False, "description": "An output up to 16 KiB comes along"},
+    "webhook_include_output": {
+        "type": "boolean",
+        "default": False,
+        "description": "An output up to 16 KiB comes along",
+    },
 }
 OPTIONS: Final = _OPTIONS
 """Every option of a job, under the one name that it has in every form of request."""
@@ -130,6 +135,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
             }
         ),
     ),
+    "Delivery": record(
+        id=TEXT,
+        type={"enum": [event.value for event in WebhookEvent]},
+        url={"type": ["string", "null"]},
+        status={"enum": [status.value for status in DeliveryStatus]},
+        attempts=WHOLE,
+        created_at=INSTANT,
+        next_attempt_at=INSTANT,
+        log=array(
+            record(
+                at=INSTANT,
+                status={"type": ["integer", "null"]},
+                duration_seconds=SECONDS,
+                error={"type": ["string", "null"]},
+            )
+        ),
+    ),
+    "Deliveries": record(deliveries=array(ref("Delivery"))),
+    "Redelivered": record({"deliveries": array(ref("Delivery"))}, redelivered=WHOLE, next_since=INSTANT),
     "JobRequest": {
         "type": "object",
         "required": ["model", "inputs"],

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from api.endpoint import Endpoint
 from api.openapi import document
-from api.routes import batch, events, facade, health, jobs, models, pages, results, submit
+from api.routes import batch, deliveries, events, facade, health, jobs, models, pages, results, submit
 from api.routes.guard import guarded, scope_of
 
 _JOB: Final = ((200, "job"), (201, "job"), (202, "job"))
@@ -78,6 +78,33 @@ ENDPOINTS: Final = (
         (200, 202, 304, 404, 406, 409, 410, 422, 503),
         ("job_id", "output", "if-none-match"),
         ((200, "result"), (202, "job")),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{job_id}/deliveries",
+        deliveries.list_deliveries,
+        "webhooks",
+        (200, 404, 503),
+        ("job_id",),
+        ((200, "Deliveries"),),
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{job_id}/deliveries/redeliver",
+        deliveries.redeliver_job,
+        "webhooks",
+        (202, 404, 409, 503),
+        ("job_id",),
+        ((202, "Redelivered"),),
+    ),
+    Endpoint(
+        "POST",
+        "/deliveries/redeliver",
+        deliveries.redeliver_range,
+        "webhooks",
+        (202, 422, 503),
+        ("since", "undelivered"),
+        ((202, "Redelivered"),),
     ),
     Endpoint("GET", "/models", models.list_models, "models", (200, 503), (), ((200, "Models"),)),
     Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 503), ("name",), ((200, "Model"),)),

@@ -32,7 +32,7 @@ async def submit_batch(request: Request) -> Response:
     items = await read_batch(
         request,
         models=partial(known_model, request),
-        limits=intake_limits(shared),
+        limits=intake_limits(request),
         tenant=tenant(request),
         now_ms=now_ms,
     )

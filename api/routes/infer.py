@@ -68,7 +68,7 @@ async def infer(request: Request) -> Response:
                 "prefer respond-async, or post a job.",
             )
         key = idempotency_key_of(headers)
-    limits = intake_limits(shared)
+    limits = intake_limits(request)
     asked, is_quick = await _read(request, headers, model, limits)
     options = {"model_version": version} | _options(asked, shared, is_async=is_async)
     draft = replace(asked.draft, options=options)

@@ -6,7 +6,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.intake import IntakeLimits, read_submission
+from api.intake import IntakeLimits, WebhookRules, read_submission
 from api.longpoll import follow
 from api.negotiation import preferred_wait
 from api.problems import Problem, ProblemCode
@@ -42,14 +42,15 @@ async def submit_job(request: Request) -> Response:
 
 
 async def _read(request: Request, shared: Services, now_ms: int) -> Submission:
-    find_model, limits = partial(known_model, request), intake_limits(shared)
+    find_model, limits = partial(known_model, request), intake_limits(request)
     return await read_submission(request, models=find_model, limits=limits, tenant=tenant(request), now_ms=now_ms)
 
 
-def intake_limits(shared: Services) -> IntakeLimits:
-    """What one request may ask of this process."""
-    settings = shared.settings
-    return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes)
+def intake_limits(request: Request) -> IntakeLimits:
+    """What this request may ask of this process."""
+    settings = services(request).settings
+    rules = WebhookRules(settings.webhook_allowed, tenant(request) in settings.webhook_secrets)
+    return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes, webhooks=rules)
 
 
 def refuse_unsafe_store(shared: Services) -> None:

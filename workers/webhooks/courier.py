@@ -5,7 +5,7 @@ decided elsewhere.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
@@ -35,7 +35,7 @@ class Courier:
     store: JobStore
     deliveries: Deliveries
     sender: Sender
-    secrets: tuple[str, ...]
+    secrets: Mapping[str, tuple[str, ...]]
     pauses_seconds: tuple[float, ...]
     rng: Random = field(default_factory=Random)
     clock: Callable[[], float] = monotonic
@@ -63,9 +63,9 @@ class Courier:
         webhook = job.request.webhook if job else None
         if job is None or webhook is None:
             return Reply(fault=Fault.JOB_GONE)
-        secrets = webhook.secrets or self.secrets
+        secrets = webhook.secrets or self.secrets.get(delivery.tenant, ())
         if not secrets:
-            log.error("job %s: its message can't be signed, as INFERQ_WEBHOOK_SECRET is not set here", job.id)
+            log.error("job %s: INFERQ_WEBHOOK_SECRET has none to sign the messages of %r with", job.id, delivery.tenant)
             return Reply(fault=Fault.UNSIGNED)
         body = await message_body(self.store, delivery, job, now_ms)
         headers = signed_headers(secrets, delivery.id, now_ms // 1000, body)
