@@ -14,15 +14,17 @@ from typing import Final
 from inferq.stack import EmbeddedStack
 
 FEWEST_SECONDS: Final = 1.0
+WATCH_SECONDS: Final = 0.2
 KINDS: Final = ("worker", "api", "valkey", "triton")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Kill:
-    """One SIGKILL; `at` is Unix seconds."""
+    """One SIGKILL, and when the part ran again (0 = not yet); both in Unix seconds."""
 
     name: str
     at: float
+    back_at: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -50,6 +52,15 @@ class Killer:
             candidates = [name for name in self._stack.running if name.partition("-")[0] == kind]
             if candidates:
                 await self._kill(self._rng.choice(candidates))
+
+    async def watch(self) -> None:
+        """Note when parts run again, until cancelled."""
+        while True:
+            running = set(self._stack.running)
+            for kill in self.kills:
+                if not kill.back_at and kill.name in running:
+                    kill.back_at = time.time()
+            await asyncio.sleep(WATCH_SECONDS)
 
     async def _kill(self, name: str) -> None:
         at = time.time()

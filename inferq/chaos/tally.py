@@ -16,8 +16,8 @@ from inferq.chaos.load import Followed, Load, is_right
 from inferq.client import AsyncClient, Job, NotFound
 
 REDELIVERY_SECONDS: Final = 20.0
-"""What is promised after `kill -9` of a worker, counted from the last kill, be it of Valkey or Triton: without them
-nothing can run."""
+"""What is promised after `kill -9` of a worker. Without Valkey or Triton nothing can run: after theirs it counts from
+their restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tally:
     """The result. `lost` jobs are unknown now, or did not end; `duplicated` ones have two results or two ids."""
 
     accepted: int
-    refused: int
+    refused: list[str]
     statuses: Counter[str]
     lost: list[str]
     duplicated: list[str]
@@ -37,14 +37,14 @@ class Tally:
 
     @property
     def is_kept(self) -> bool:
-        """Whether every promise to the jobs was kept."""
-        return not (self.lost or self.duplicated or self.wrong or self.statuses["failed"])
+        """Whether there were jobs and every promise to them was kept; a refusal breaks none."""
+        return self.accepted > 0 and not (self.lost or self.duplicated or self.wrong or self.statuses["failed"])
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """For a person."""
         yield "kills", ", ".join(f"{kind} {self.kills[kind]}" for kind in KINDS)
         yield "accepted", str(self.accepted)
-        yield "refused", str(self.refused)
+        yield "refused", f"{len(self.refused)} ({self.refused[0]})" if self.refused else "0"
         yield "terminal", ", ".join(f"{status} {count}" for status, count in self.statuses.most_common()) or "0"
         yield "lost", _named(self.lost)
         yield "duplicated results", _named(self.duplicated)
@@ -62,12 +62,12 @@ async def tally(client: AsyncClient, load: Load, kills: Sequence[Kill]) -> Tally
     changed = [one.job.id for one, job in done if one.first_end is not None and one.first_end.raw != job.raw]
     return Tally(
         accepted=len(load.accepted),
-        refused=len(load.refused),
+        refused=load.refused,
         statuses=Counter(job.status for _, job in done),
         lost=[job_id for job_id, job in found.items() if job is None or not job.done],
         duplicated=changed + [f"number {number}" for number, count in listed.items() if count > 1],
         wrong=[job.id for one, job in done if job.succeeded and not is_right(job, one.number)],
-        late=[job.id for _, job in done if _is_late(job, kills)],
+        late=[job.id for _, job in done if is_late(job, kills)],
         redelivered=sum(job.raw["attempt"] > 1 for _, job in done),
         longest_gap_seconds=longest_gap(load.accepted),
         kills=Counter(kill.kind for kill in kills),
@@ -81,13 +81,12 @@ async def _looked_up(client: AsyncClient, job_id: str) -> Job | None:
         return None
 
 
-def _is_late(job: Job, kills: Iterable[Kill]) -> bool:
+def is_late(job: Job, kills: Iterable[Kill]) -> bool:
     """Whether the last attempt began later than promised after the kill that made it necessary."""
-    if job.raw["attempt"] < 2:
-        return False
-    started = datetime.fromisoformat(job.raw["started_at"]).timestamp()
+    started = datetime.fromisoformat(job.raw["started_at"]).timestamp() if job.raw["attempt"] > 1 else 0.0
     created = datetime.fromisoformat(job.raw["created_at"]).timestamp()
-    causes = [kill.at for kill in kills if kill.kind != "api" and created <= kill.at <= started]
+    instants = [kill.at if kill.kind == "worker" else kill.back_at for kill in kills if kill.kind != "api"]
+    causes = [at for at in instants if created <= at <= started]
     return bool(causes) and started - max(causes) > REDELIVERY_SECONDS
 
 

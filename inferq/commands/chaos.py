@@ -7,9 +7,11 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from inferq.chaos.killer import Killer
 from inferq.chaos.load import Load
@@ -52,12 +54,21 @@ async def _run(options: StackOptions, rng: Random, jobs: int, seconds: float) ->
     ):
         load = Load(client, Random(rng.random()), jobs, seconds)
         killer = Killer(stack, Random(rng.random()), KILL_EVERY_SECONDS)
-        killing = asyncio.create_task(killer.run())
-        try:
-            await load.run()
-        finally:
-            killing.cancel()
-            await asyncio.wait([killing])
-        told(f"the load is over, {len(killer.kills)} parts were killed; waiting for the last jobs")
-        await load.finish(PATIENCE_SECONDS)
+        async with _running(killer.watch()):
+            async with _running(killer.run()):
+                await load.run()
+            told(f"the load is over, {len(killer.kills)} parts were killed; waiting for the last jobs")
+            await load.finish(PATIENCE_SECONDS)
         return await tally(client, load, killer.kills)
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """This goes on in the background inside the context; a fault of it is raised at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -58,6 +58,10 @@ class Proxy:
     def lose_next_reply(self) -> None:
         self._is_losing = True
 
+    def lead_to(self, host: str, port: int) -> None:
+        """New connections go there."""
+        self._upstream = (host, port)
+
     def reset(self) -> None:
         """Cut every connection now; new ones are taken."""
         for writer in self._writers:
