@@ -58,7 +58,12 @@ def _slices(tensor: Tensor, elements: int) -> Iterator[Tensor]:
 
 def protocol_binary(job: Job, outputs: Sequence[Output]) -> tuple[int, bytes]:
     """The Open Inference Protocol's binary answer, behind the length of its JSON header."""
-    return tensors_to_binary([output.tensor for output in outputs], _envelope(job))
+    classes = {
+        output.tensor.name: output.tensor.shape[-1] if output.tensor.shape else 1
+        for output in outputs
+        if output.kind is OutputKind.CLASSIFICATION
+    }
+    return tensors_to_binary([output.tensor for output in outputs], _envelope(job), classes)
 
 
 def protocol_msgpack(job: Job, outputs: Sequence[Output]) -> bytes:

@@ -92,31 +92,40 @@ def unpack_bytes(data: bytes | memoryview, count: int) -> list[bytes]:
     Raises DatatypeError unless the buffer holds exactly `count` length-framed elements.
     """
     view = memoryview(data)
+    _check_bytes(view, count)
     elements: list[bytes] = []
     offset = 0
-    while offset < len(view):
+    for _ in range(count):
         start = offset + _LENGTH.size
-        if start > len(view):
-            raise DatatypeError(f"BYTES element {len(elements)} is cut inside its 4-byte length")
-        (length,) = _LENGTH.unpack_from(view, offset)
-        offset = start + length
-        if offset > len(view):
-            raise DatatypeError(
-                f"BYTES element {len(elements)} claims {length} bytes where {len(view) - start} are left"
-            )
-        if len(elements) == count:
-            raise DatatypeError(f"expected {count} BYTES elements, got more")
+        offset = start + _LENGTH.unpack_from(view, offset)[0]
         elements.append(bytes(view[start:offset]))
-    if len(elements) != count:
-        raise DatatypeError(f"expected {count} BYTES elements, got {len(elements)}")
     return elements
+
+
+def _check_bytes(view: memoryview, count: int) -> None:
+    """Follow the lengths to the end without making an object of any element."""
+    length_at, size, end = _LENGTH.unpack_from, _LENGTH.size, len(view)
+    offset = found = 0
+    while offset < end:
+        start = offset + size
+        if start > end:
+            raise DatatypeError(f"BYTES element {found} is cut inside its 4-byte length")
+        (length,) = length_at(view, offset)
+        offset = start + length
+        if offset > end:
+            raise DatatypeError(f"BYTES element {found} claims {length} bytes where {end - start} are left")
+        if found == count:
+            raise DatatypeError(f"expected {count} BYTES elements, got more")
+        found += 1
+    if found != count:
+        raise DatatypeError(f"expected {count} BYTES elements, got {found}")
 
 
 def check_size(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> None:
     """Raise DatatypeError unless `data` is exactly the raw bytes of a tensor of this datatype and shape."""
     count = element_count(shape)
     if datatype is Datatype.BYTES:
-        unpack_bytes(data, count)
+        _check_bytes(memoryview(data), count)
         return
     expected = count * (datatype.itemsize or 0)
     got = memoryview(data).nbytes

@@ -4,6 +4,7 @@ It owns the order of those bytes and the sizes in the header; what the header's 
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from api.formats import FormatError
@@ -41,14 +42,20 @@ def split(body: bytes, header_length: int) -> tuple[memoryview, BinarySection]:
     return view[:header_length], BinarySection(view[header_length:])
 
 
-def tensors_to_binary(tensors: Sequence[Tensor], envelope: Mapping[str, Any]) -> tuple[int, bytes]:
-    """`(length of the JSON header, body)` for `{**envelope, outputs: […]}` followed by each output's raw bytes."""
+def tensors_to_binary(
+    tensors: Sequence[Tensor], envelope: Mapping[str, Any], classes: Mapping[str, int] = MappingProxyType({})
+) -> tuple[int, bytes]:
+    """`(length of the JSON header, body)` for `{**envelope, outputs: […]}` followed by each output's raw bytes.
+
+    `classes` says which outputs are best classes in the engine's texts, and how many: a parameter `classification`.
+    """
     outputs = [
         {
             "name": tensor.name,
             "datatype": tensor.datatype.value,
             "shape": list(tensor.shape),
-            "parameters": {"binary_data_size": tensor.nbytes},
+            "parameters": {"binary_data_size": tensor.nbytes}
+            | ({"classification": classes[tensor.name]} if tensor.name in classes else {}),
         }
         for tensor in tensors
     ]

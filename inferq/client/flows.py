@@ -121,8 +121,8 @@ class Flows:
         except (KeyError, TypeError, ValueError) as exc:
             raise responses.not_inferq(response) from exc
         values: dict[str, Any] = {entry["name"]: array for entry, array in outputs}
-        if any(entry["datatype"] == "BYTES" for entry, _ in outputs):
-            # In the binary form classes are the engine's texts; only the JSON says which outputs are classes.
+        if any("classification" in entry["parameters"] for entry, _ in outputs):
+            # In the binary form classes are the engine's texts; the JSON has them taken apart.
             shown = yield from self._document(requests.get_result(job_id, requests.JSON))
             values.update({name: value for name, value in shown.items() if isinstance(value, list)})
         return values

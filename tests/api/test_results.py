@@ -139,6 +139,13 @@ async def test_an_output_that_npy_would_change_is_not_acceptable_in_that_form(ap
     assert (response.status_code, response.json()["code"]) == (406, "not_acceptable")
 
 
+async def test_the_binary_form_says_which_outputs_are_classes(api: Api) -> None:
+    path = await done(api, classes("0.95:967:espresso", "0.01:968:cup"))
+    response = await api.get(path, headers={"Accept": "application/octet-stream"})
+    (entry,) = orjson.loads(response.content[: int(response.headers["inference-header-content-length"])])["outputs"]
+    assert entry["parameters"]["classification"] == 2
+
+
 async def test_a_classification_is_a_list_of_labels_in_json_too(api: Api) -> None:
     response = await api.get(await done(api, classes("0.95:967:espresso")))
     assert response.json() == {"label": [{"label": "espresso", "index": 967, "score": 0.95}]}

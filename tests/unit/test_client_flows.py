@@ -217,9 +217,11 @@ def test_a_server_that_answers_polls_early_is_not_asked_in_a_tight_loop(world: W
     assert world.pauses == [1.0, 1.0, 1.0]
 
 
-def binary_result(**arrays: Any) -> httpx.Response:
+def binary_result(classes: tuple[str, ...] = (), **arrays: Any) -> httpx.Response:
     length, body = to_binary(arrays, {})
     header = json.loads(body[:length])
+    for entry in header["inputs"]:
+        entry["parameters"] |= {"classification": 1} if entry["name"] in classes else {}
     text = json.dumps({"outputs": header["inputs"]}).encode()
     return answer(200, text + body[length:], {"Inference-Header-Content-Length": str(len(text))})
 
@@ -238,10 +240,18 @@ def test_classes_come_as_the_json_shows_them_and_texts_as_bytes(world: World) ->
 
     classes = [{"label": "espresso", "index": 967, "score": 0.95}]
     shown = {"best": classes, "text": {"datatype": "BYTES", "shape": [1], "data": ["hi"]}}
-    binary = binary_result(best=np.array([b"0.95:967:espresso"]), text=np.array([b"hi"]))
+    binary = binary_result(("best",), best=np.array([b"0.95:967:espresso"]), text=np.array([b"hi"]))
     values = world.play(world.flows().result(ID), binary, answer(200, shown))
     assert values["best"] == classes
     assert values["text"].tolist() == [b"hi"]
+
+
+def test_a_result_of_texts_takes_one_call(world: World) -> None:
+    import numpy as np
+
+    values = world.play(world.flows().result(ID), binary_result(text=np.array([b"0.95:967:not a class"])))
+    assert values["text"].tolist() == [b"0.95:967:not a class"]
+    assert len(world.sent) == 1
 
 
 def test_the_result_of_a_job_that_is_not_done_or_has_failed_says_so(world: World) -> None:
