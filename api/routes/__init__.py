@@ -128,6 +128,14 @@ class DirectRoute(APIRoute):
 
 def add_routes(app: FastAPI, *, has_docs: bool) -> None:
     """Make the tables' endpoints routes of the application."""
+    app.router.add_api_route(
+        "/jobs/batch",
+        guarded("/jobs/batch", batch.refuse_method),
+        methods=["GET", "DELETE"],
+        include_in_schema=False,
+        response_model=None,
+        route_class_override=DirectRoute,
+    )
     for endpoint in (*ENDPOINTS, *_DOCS) if has_docs else ENDPOINTS:
         _add(app, endpoint, DirectRoute)
     for endpoint in facade.ENDPOINTS:
@@ -164,7 +172,7 @@ def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that the path of this request takes."""
     matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
-    literal = [route for route in matching if getattr(route, "path", "") == scope["path"]]
-    named = [route for route in matching if getattr(route, "path", "") != facade.REST]
-    methods = {"OPTIONS"}.union(*(getattr(route, "methods", None) or set() for route in literal or named or matching))
+    described = [route for route in matching if getattr(route, "include_in_schema", False)]
+    literal = [route for route in described if getattr(route, "path", "") == scope["path"]]
+    methods = {"OPTIONS"}.union(*(getattr(route, "methods", None) or set() for route in literal or described))
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))

@@ -6,14 +6,14 @@ It owns what a client hears about each of them; how a body is cut into jobs is t
 import asyncio
 import time
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api import problems
 from api.intake import read_batch
-from api.problems import Problem
+from api.problems import Problem, ProblemCode
 from api.routes.access import known_model, services, tenant, unknown_job
 from api.routes.answers import job_object, json_response
 from api.routes.submit import fresh, intake_limits, refuse, refuse_unsafe_store
@@ -45,6 +45,11 @@ async def submit_batch(request: Request) -> Response:
     accepted = sum("job" in entry for entry in entries)
     body = {"accepted": accepted, "refused": len(entries) - accepted, "jobs": entries}
     return json_response(body, 202 if accepted == len(entries) else 207)
+
+
+async def refuse_method(request: Request) -> NoReturn:
+    """The name would pass for a job's id."""
+    raise Problem(ProblemCode.METHOD_NOT_ALLOWED, "This path takes POST.", headers={"Allow": "OPTIONS, POST"})
 
 
 async def _entry(

@@ -117,3 +117,9 @@ async def test_redis_away_is_503_for_the_batch_and_costs_one_deadline(start_valk
         response = await asyncio.wait_for(api.client.post("/jobs/batch", json=items), 10)
         assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
         assert response.headers["retry-after"]
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+async def test_the_path_is_no_jobs_id(api: Api, method: str) -> None:
+    response = await api.client.request(method, "/jobs/batch")
+    assert (response.status_code, response.headers["allow"]) == (405, "OPTIONS, POST")
