@@ -37,12 +37,16 @@ class Submission:
 
 
 class Submitted(StrEnum):
-    """What became of a submission."""
+    """What became of a submission. FULL: its model's queue is; CROWDED: the service; QUOTA_…: its tenant's share."""
 
     OK = "OK"
     REPLAYED = "REPLAYED"
     CONFLICT = "CONFLICT"
     FULL = "FULL"
+    CROWDED = "CROWDED"
+    QUOTA_RATE = "QUOTA_RATE"
+    QUOTA_JOBS = "QUOTA_JOBS"
+    QUOTA_BYTES = "QUOTA_BYTES"
 
 
 class SubmitReply(NamedTuple):

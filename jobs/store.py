@@ -30,6 +30,7 @@ from jobs.events import (
     Swept,
     new_job_id,
 )
+from jobs.load import limits
 from jobs.payloads import payload_call
 from jobs.record import JOB_FIELDS, Job, JobRequest, Outcome
 from jobs.settings import StoreSettings
@@ -138,15 +139,15 @@ class JobStore:
     def _submit_arguments(self, block: Sequence[Submission]) -> list[Any]:
         record_ms = int(self._settings.record_ttl_seconds * 1000)
         head_start_ms = int(self._settings.head_start_seconds * 1000)
-        arguments: list[Any] = [self._clock_ms(), codec.VERSION, record_ms, self._settings.max_queued]
+        arguments: list[Any] = [self._clock_ms(), codec.VERSION, record_ms, *limits(self._settings)]
         for item in block:
-            request = item.request
+            request, encoded = item.request, item.request.encode()
             runs_ms = (request.max_failures + MAX_REDELIVERIES + 1) * (request.timeout_ms + _LEASE_GRACE_MS)
             arguments += (
                 item.id,
                 item.tenant,
                 request.model,
-                request.encode(),
+                encoded,
                 request.priority.head_start_ms(head_start_ms),
                 request.run_at_ms,
                 request.queue_ttl_ms,
@@ -156,6 +157,7 @@ class JobStore:
                 item.fingerprint,
                 request.webhook.words if request.webhook else "",
                 request.webhook.host if request.webhook else "",
+                len(encoded) + memoryview(item.payload).nbytes,
             )
         return arguments
 

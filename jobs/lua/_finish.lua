@@ -5,7 +5,7 @@
 
 local FINISH_FIELDS = {'state', 'model', 'attempt', 'keep_ms', 'record_ms', 'tenant', 'webhook'}
 local DAY_MS = 86400000
-local finished, inputs, entries, forget = {}, {}, {}, {}
+local finished, inputs, entries, shares, forget = {}, {}, {}, {}, {}
 
 -- Leave the message about the end, and keep the result until the job's messages are delivered or given up.
 local function hold(id, job, state, now)
@@ -27,7 +27,9 @@ local function finish(id, job, state, now, outcome)
   if job[7] then lifetime = math.max(lifetime, hold(id, job, state, now)) end
   redis.call('PEXPIRE', job_key(id), text(lifetime))
   local model = job[2] or ''
-  local queues = job[1] == 'in_progress' and {leased_key(model)} or {ready_key(model), scheduled_key(model)}
+  local share = share_key(model, job[6] or '')
+  local queues = job[1] == 'in_progress' and {leased_key(model)} or {ready_key(model), share, scheduled_key(model)}
+  if job[1] ~= 'in_progress' then shares[share] = {turns_key(model), job[6] or ''} end
   for _, queue in ipairs(queues) do
     entries[queue] = entries[queue] or {}
     table.insert(entries[queue], id)
@@ -39,8 +41,13 @@ end
 local function clear_finished()
   if #finished == 0 then return end
   for queue, ids in pairs(entries) do redis.call('ZREM', queue, unpack(ids)) end
+  for share, turn in pairs(shares) do
+    if redis.call('EXISTS', share) == 0 then redis.call('ZREM', unpack(turn)) end
+  end
   redis.call('ZREM', OPEN, unpack(finished))
   redis.call('UNLINK', unpack(inputs))
+  free(finished)
+  write_load()
   redis.call('ZADD', FORGET, unpack(forget))
   redis.call('PUBLISH', DONE, table.concat(finished))
 end

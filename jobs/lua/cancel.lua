@@ -1,7 +1,7 @@
 -- Cancel a job. A running one ends at once too: its attempt is fenced off, and its worker is told to stop.
 -- KEYS none.  ARGV now override, id, tenant
 -- Replies: CANCELED (it was queued); STOPPING (it was running); DONE (it was terminal already); NOT_FOUND.
--- uses: prelude announce finish
+-- uses: prelude load announce finish
 
 local now, id, tenant = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local job = record(id, unpack(FINISH_FIELDS))

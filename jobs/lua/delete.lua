@@ -2,7 +2,7 @@
 -- or given up.
 -- KEYS none.  ARGV now override, id, tenant, 1 to cancel it first if it is not done
 -- Replies: OK; NOT_DONE (and not forced: nothing changed); NOT_FOUND.
--- uses: prelude announce finish
+-- uses: prelude load announce finish
 
 local now, id, tenant = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local job = record(id, unpack(FINISH_FIELDS))

@@ -3,7 +3,7 @@
 -- KEYS none.  ARGV now override, limit, look-again ms, newest record version we read, outcome for lost jobs; ids to
 --   look at ('' = those that are due)
 -- Replies {{expired ids}, {lost ids}}. Entries without a record are dropped. No job of a newer version is lost here.
--- uses: prelude announce finish
+-- uses: prelude load announce finish
 
 local now, again, version, outcome, ids = now_ms(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5], {}
 local is_sweep, expired, lost = ARGV[6] == '', {}, {}
@@ -34,7 +34,9 @@ for _, id in ipairs(ids) do
     redis.call('ZADD', OPEN, text(deadline or now + again), id)
   elseif not is_queued and not is_running then
     redis.call('ZREM', OPEN, id)
+    free({id})
   end
 end
 clear_finished()
+write_load()
 return {expired, lost}

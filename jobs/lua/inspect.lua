@@ -2,7 +2,7 @@
 -- KEYS none.  ARGV now override, id, tenant; the record's fields to read
 -- Replies {} when there is no such job of this tenant, else {{tenant, state, model, deadline, value or nil...}, rank,
 --   depth, now}: rank = jobs of the model before it, -1 where it is not ready; depth = queued jobs of the model.
--- uses: prelude announce finish
+-- uses: prelude load announce finish
 
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local function read()

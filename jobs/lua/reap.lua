@@ -3,7 +3,7 @@
 --   version we read
 -- Replies {{requeued ids}, {failed ids}}. Entries that belong to no running job are dropped; to fail a job of a newer
 -- version is left to those that read it.
--- uses: prelude announce finish requeue
+-- uses: prelude load announce finish enter ready requeue
 
 local now, model, most, outcome, version = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local leased, requeued, failed = leased_key(model), {}, {}

@@ -1,7 +1,7 @@
 -- Give a block of running attempts back to the queue at their old place; counts nothing against the jobs.
 -- KEYS none.  ARGV now override; then per job: id, attempt, delay ms
 -- Replies one word per job: OK; LEASE_LOST (nothing changed).
--- uses: prelude requeue
+-- uses: prelude enter ready requeue
 
 local now, replies = now_ms(ARGV[1]), {}
 even_when_full()

@@ -1,7 +1,7 @@
 -- Give a block of failed attempts back to the queue and count the failure.
 -- KEYS none.  ARGV now override; then per job: id, attempt, delay ms, outcome (holds the error)
 -- Replies one word per job: OK; LEASE_LOST (nothing changed).
--- uses: prelude requeue
+-- uses: prelude enter ready requeue
 
 local now, replies = now_ms(ARGV[1]), {}
 even_when_full()

@@ -1,14 +1,14 @@
 -- Store a block of new jobs, each by itself: record, queue entry, index entry and idempotency key in one step. Their
 -- payloads were written before.
 -- KEYS none: Redis Cluster is refused, so keys are derived from the id.
--- ARGV now override, record version, record ttl ms, most queued jobs of a model; then per job: id, tenant, model,
+-- ARGV now override, record version, record ttl ms, the eight limits of _admit.lua; then per job: id, tenant, model,
 --   request, head start ms, run-at ms (0 = now), queue ttl ms, result ttl ms (keep), payload lifetime ms,
---   idempotency key ('' = none), fingerprint, events that a webhook wants ('' = no webhook), its host
+--   idempotency key ('' = none), fingerprint, events that a webhook wants ('' = no webhook), its host, size in bytes
 -- Replies {word, id} per job: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key,
---   other body); FULL (the model's queue is); NO_PAYLOAD (it expired or was never written). All but OK leave nothing.
--- uses: prelude enter
+--   other body); a word of _admit.lua; NO_PAYLOAD (it expired or was never written). All but OK leave nothing.
+-- uses: prelude enter ready load admit
 
-local now, version, record_ms, most = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local now, version, record_ms = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local depths, stored, replies = {}, {}, {}
 
 local function depth(model)
@@ -23,10 +23,12 @@ local function first_of(idem_key, fingerprint)
   return string.sub(first, 1, 32), string.sub(first, 33) == fingerprint
 end
 
-local function store(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, webhook, host)
+local function store(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, webhook, host, nbytes)
   local due = math.max(now, run_at)
   lifetime = text(lifetime + due - now)
-  if redis.call('PEXPIRE', input_key(id), lifetime) == 0 then return nil end
+  if redis.call('PEXPIRE', input_key(id), lifetime) == 0 then return 'NO_PAYLOAD' end
+  local refused = admit(tenant, model, nbytes, depth(model), now)
+  if refused then return refused end
   local score, deadline = text(due - head_start), text(due + queue_ttl)
   redis.call('HSET', job_key(id), 'v', version, 'state', 'queued', 'tenant', tenant, 'model', model,
     'request', request, 'attempt', '0', 'failures', '0', 'redeliveries', '0', 'score', score, 'created_ms', text(now),
@@ -35,28 +37,33 @@ local function store(id, tenant, model, request, head_start, run_at, queue_ttl, 
   redis.call('PEXPIRE', job_key(id), lifetime)
   enter(OPEN, deadline, id)
   enter(index_key(tenant), text(now), id)
-  enter(due > now and scheduled_key(model) or ready_key(model), due > now and text(due) or score, id)
+  hold(id, nbytes, tenant, model)
+  if due > now then enter(scheduled_key(model), text(due), id) else enter_ready(model, tenant, score, id) end
   depths[model], stored[model] = depth(model) + 1, true
-  return lifetime
+  return nil, lifetime
 end
 
 local function submit(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, idem_key, fingerprint,
-  webhook, host)
+  webhook, host, nbytes)
   local state = redis.call('HGET', job_key(id), 'state')
   if state == 'queued' or state == 'in_progress' then return 'OK', id end  -- our own call, after a lost reply
   local first, is_same = first_of(idem_key, fingerprint)
-  local word = state and 'OK' or first and (is_same and 'REPLAYED' or 'CONFLICT') or depth(model) >= most and 'FULL'
-  local until_ms = not word and store(id, tenant, model, request, tonumber(head_start), tonumber(run_at),
-    tonumber(queue_ttl), keep, tonumber(lifetime), webhook, host)
-  if not until_ms then
-    redis.call('UNLINK', input_key(id))
-    return word or 'NO_PAYLOAD', not state and first or id
+  local word, lifetime_ms = state and 'OK' or first and (is_same and 'REPLAYED' or 'CONFLICT'), nil
+  if not word then
+    word, lifetime_ms = store(id, tenant, model, request, tonumber(head_start), tonumber(run_at), tonumber(queue_ttl),
+      keep, tonumber(lifetime), webhook, host, tonumber(nbytes))
   end
-  if idem_key ~= '' then redis.call('SET', idem_key, id .. fingerprint, 'PX', until_ms) end
+  if word then
+    redis.call('UNLINK', input_key(id))
+    return word, not state and first or id
+  end
+  if idem_key ~= '' then redis.call('SET', idem_key, id .. fingerprint, 'PX', lifetime_ms) end
   return 'OK', id
 end
 
-for i = 5, #ARGV, 13 do replies[#replies + 1] = {submit(unpack(ARGV, i, i + 12))} end
+for i = 12, #ARGV, 14 do replies[#replies + 1] = {submit(unpack(ARGV, i, i + 13))} end
 enter_all()
+write_load()
+write_rates(now)
 for model in pairs(stored) do ring(model) end
 return replies

@@ -145,8 +145,8 @@ async def test_delete_leaves_nothing_of_a_finished_job(rig: Rig, end: str) -> No
     assert await rig.keys() == set()
 
 
-LASTING = {keys.OPEN_KEY, keys.FORGET_KEY, keys.index_key(LOCAL_TENANT)}
-"""Sorted sets without a time to live: their entries go with the jobs."""
+LASTING = {keys.OPEN_KEY, keys.FORGET_KEY, keys.HELD_KEY, keys.LOAD_KEY, keys.index_key(LOCAL_TENANT)}
+"""Without a time to live: their entries go with the jobs, or are a few sums."""
 
 
 async def test_every_key_has_a_time_to_live_or_goes_with_its_jobs(rig: Rig) -> None:
@@ -159,6 +159,7 @@ async def test_every_key_has_a_time_to_live_or_goes_with_its_jobs(rig: Rig) -> N
     await rig.store.settle([Fail(leases[failed], an_error())] if failed in leases else [])
     lasting = {key.decode() for key, (_, has_ttl) in (await rig.snapshot()).items() if not has_ttl}
     zsets = {keys.ready_key(MODEL), keys.scheduled_key(MODEL), keys.leased_key(MODEL)}
+    zsets |= {keys.share_key(MODEL, LOCAL_TENANT), keys.turns_key(MODEL)}
     assert lasting <= LASTING | zsets
 
 

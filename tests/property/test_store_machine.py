@@ -49,6 +49,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = ModelStore()
         self.submissions: list[Submission] = []
         self.seen: dict[str, Seen] = {}
+        self.is_large: dict[Lease, bool] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -101,6 +102,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(index=any_job, ahead=attempts, is_large=st.booleans())
     def succeed(self, index: int, ahead: int, is_large: bool) -> None:
         lease = self.lease(index, ahead)
+        is_large = self.is_large.setdefault(lease, is_large)  # an attempt that says it again says the same
         output = f"{lease} {self.now}".encode() * 100 if is_large else None
         word = self.settle(Succeed(lease, a_result(), output))
         assert word == self.model.end(*lease, State.SUCCEEDED, output)

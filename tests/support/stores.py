@@ -153,8 +153,8 @@ class Rig:
         }
 
     async def keys(self) -> set[str]:
-        """The names of everything in the database."""
-        return {key.decode() async for key in self.redis.scan_iter()}
+        """The names of everything in the database, but for the sums, which outlive all jobs."""
+        return {key.decode() async for key in self.redis.scan_iter()} - {keys.LOAD_KEY}
 
 
 def _read(pipeline: Any, key: bytes, kind: bytes) -> None:

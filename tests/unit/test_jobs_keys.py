@@ -77,6 +77,9 @@ def test_each_kind_of_key_has_a_prefix_of_its_own(name: str) -> None:
         keys.scheduled_key(name),
         keys.leased_key(name),
         keys.wake_key(name),
+        keys.share_key(name, ""),
+        keys.turns_key(name),
+        keys.rate_key(name),
         keys.index_key(name),
     ]
     assert len({key.split(":")[1] for key in made}) == len(made)

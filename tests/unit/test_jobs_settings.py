@@ -29,6 +29,12 @@ def test_each_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch)
         "head_start_seconds": 5.0,
         "record_ttl_seconds": 7.0,
         "max_queued": 9,
+        "max_queued_bytes": 10,
+        "max_open": 11,
+        "max_open_bytes": 12,
+        "tenant_max_open": 13,
+        "tenant_max_open_bytes": 14,
+        "tenant_rate": 1.5,
         "log_level": "DEBUG",
     }
     assert set(values) == set(StoreSettings.model_fields)

@@ -1,0 +1,41 @@
+-- admit(tenant, model, nbytes, depth, now): why a new job may not be stored, nil where it may, and is counted then.
+-- QUOTA_RATE, QUOTA_JOBS, QUOTA_BYTES: its tenant has had or holds too much; FULL: its model's queue does; CROWDED: all
+-- queues together do. `depth` = queued jobs of the model. write_rates(now): note the rates; called once, at the end.
+-- ARGV[4] to ARGV[11] are the limits: most jobs and bytes of a model, of all and of a tenant; ms between a tenant's
+-- jobs in the long run (0 = any), and how many it may submit at once.
+
+local limits = {model_jobs = tonumber(ARGV[4]), model_bytes = tonumber(ARGV[5]), jobs = tonumber(ARGV[6]),
+  bytes = tonumber(ARGV[7]), tenant_jobs = tonumber(ARGV[8]), tenant_bytes = tonumber(ARGV[9]),
+  pause_ms = tonumber(ARGV[10]), burst = tonumber(ARGV[11])}
+local admitted, rates = 0, {}
+
+-- rates[tenant] is when its next job would be due, were they evenly apart.
+local function is_in_time(tenant, now)
+  if limits.pause_ms == 0 then return true end
+  rates[tenant] = rates[tenant] or math.max(tonumber(redis.call('GET', rate_key(tenant)) or 0), now)
+  return rates[tenant] - now <= (limits.burst - 1) * limits.pause_ms
+end
+
+local function refusal(tenant, model, nbytes, depth)
+  if load('jobs:tenant:' .. tenant) >= limits.tenant_jobs then return 'QUOTA_JOBS' end
+  if load('bytes:tenant:' .. tenant) + nbytes > limits.tenant_bytes then return 'QUOTA_BYTES' end
+  if depth >= limits.model_jobs or load('bytes:model:' .. model) + nbytes > limits.model_bytes then return 'FULL' end
+  if redis.call('ZCARD', OPEN) + admitted >= limits.jobs or load('bytes') + nbytes > limits.bytes then
+    return 'CROWDED'
+  end
+  return nil
+end
+
+local function admit(tenant, model, nbytes, depth, now)
+  local word = not is_in_time(tenant, now) and 'QUOTA_RATE' or refusal(tenant, model, nbytes, depth)
+  if word then return word end
+  admitted = admitted + 1
+  if rates[tenant] then rates[tenant] = rates[tenant] + limits.pause_ms end
+  return nil
+end
+
+local function write_rates(now)
+  for tenant, due in pairs(rates) do
+    if due > now then redis.call('SET', rate_key(tenant), text(due), 'PX', text(math.ceil(due - now))) end
+  end
+end
