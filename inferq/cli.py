@@ -57,6 +57,7 @@ def up(
     ] = 8080,
     api: Annotated[int, typer.Option(min=1, help="How many api processes.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="How many inference workers.")] = 1,
+    webhook_workers: Annotated[int, typer.Option(min=0, help="How many workers that send webhooks.")] = 1,
     models: Annotated[
         Path | None, typer.Option(file_okay=False, help="Triton model repository; the examples if not given.")
     ] = None,
@@ -84,12 +85,34 @@ def up(
             port=port,
             api=api,
             workers=workers,
+            webhook_workers=webhook_workers,
             models=models or MODELS,
             data=data,
             redis_url=redis,
             engine=engine,
         )
     )
+
+
+@app.command()
+def listen(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 9000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            envvar="INFERQ_WEBHOOK_SECRET", metavar="whsec_…", help="What messages are signed with.", show_envvar=True
+        ),
+    ] = None,
+    data: Annotated[
+        Path, typer.Option(file_okay=False, help="The data of an `inferq up`, for its secret where none is given.")
+    ] = Path(".inferq"),
+    as_json: AsJson = False,
+) -> None:
+    """Receive webhooks and print those that are signed with the secret."""
+    from inferq.commands.listen import listen as run
+
+    run(host, port, secret=secret, data=data, as_json=as_json)
 
 
 @app.command()

@@ -19,12 +19,14 @@ from inferq.client.errors import (
 )
 from inferq.client.job import Job, JobError
 from inferq.client.requests import Options
+from inferq.client.webhooks import InvalidWebhook, verify_webhook
 
 __all__ = [
     "DEFAULT_URL",
     "AsyncClient",
     "Client",
     "InferqError",
+    "InvalidWebhook",
     "Job",
     "JobError",
     "JobFailed",
@@ -38,4 +40,5 @@ __all__ = [
     "ServerUnavailable",
     "ServerUnreachable",
     "WaitTimeout",
+    "verify_webhook",
 ]

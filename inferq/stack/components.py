@@ -1,4 +1,4 @@
-"""The product's own processes as parts of the stack: api and inference workers.
+"""The product's own processes as parts of the stack: api, inference workers, webhook workers.
 
 Owns their command lines, environments and probes. Must not import them: they are commands that speak HTTP.
 """
@@ -107,3 +107,31 @@ class WorkerProcess(Command):
             return False
         health: dict[str, Any] = json.loads(body)
         return int(health["workers"]) >= self.workers
+
+
+class WebhookWorkerProcess(Command):
+    """A webhook worker: ready when the api counts as many as there are, whatever else the api still waits for."""
+
+    def __init__(
+        self,
+        number: int,
+        environment: Mapping[str, str],
+        logs: Path,
+        *,
+        api_address: tuple[str, int],
+        workers: int,
+        drain_seconds: float,
+    ) -> None:
+        super().__init__(
+            f"webhook-worker-{number}", ("workers", "webhooks"), environment, logs, drain_seconds=drain_seconds
+        )
+        self.api_address = api_address
+        self.workers = workers
+
+    def is_ready(self) -> bool:
+        """Whether all webhook workers of the stack have registered."""
+        status, body = http_get(*self.api_address, "/health/ready")
+        if status not in (200, 503):
+            return False
+        health: dict[str, Any] = json.loads(body)
+        return int(health["webhook_workers"]) >= self.workers

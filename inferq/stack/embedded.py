@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from inferq.stack.components import PYTHON, ApiProcess, WorkerProcess
+from inferq.stack.components import PYTHON, ApiProcess, WebhookWorkerProcess, WorkerProcess
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
@@ -25,6 +25,7 @@ from inferq.stack.readiness import Server
 from inferq.stack.supervisor import Report, Supervisor
 from inferq.stack.triton import MODELS, TritonServer
 from inferq.stack.valkey import ValkeyServer
+from inferq.stack.webhooks import webhook_environment
 
 DEFAULT_DRAIN_SECONDS = 30.0
 ENGINE_KEEPALIVE_SECONDS = 10
@@ -47,6 +48,7 @@ class StackOptions:
     port: int = 8080
     api: int = 1
     workers: int = 1
+    webhook_workers: int = 1
     models: Path = MODELS
     data: Path = Path(".inferq")
     redis_url: str | None = None
@@ -54,8 +56,11 @@ class StackOptions:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def __post_init__(self) -> None:
-        if self.api < 1 or self.workers < 0:
-            raise StackError(f"a stack has at least one api and no negative workers, not {self.api} and {self.workers}")
+        if self.api < 1 or min(self.workers, self.webhook_workers) < 0:
+            raise StackError(
+                f"a stack has at least one api and no negative workers, not {self.api}, {self.workers} and "
+                f"{self.webhook_workers}"
+            )
 
     @property
     def is_durable(self) -> bool:
@@ -149,6 +154,7 @@ class EmbeddedStack:
         self._listener = open_listening_socket(options.host, options.port)
         self._lock = _locked(options.data)
         environment = dict(options.environment)
+        environment |= webhook_environment(options.data, environment, is_local=not is_for_strangers(self._listener))
         needs_server = options.redis_url is None or options.engine is None
         found = await asyncio.to_thread(StackEnvironment.find, options.environment) if needs_server else None
         if options.redis_url is not None:
@@ -210,9 +216,20 @@ class EmbeddedStack:
             )
             for number in range(1, options.api + 1)
         ]
-        self._supervisor.launch(*workers)
+        couriers = [
+            WebhookWorkerProcess(
+                number,
+                environment,
+                logs,
+                api_address=address,
+                workers=options.webhook_workers,
+                drain_seconds=drain_seconds,
+            )
+            for number in range(1, options.webhook_workers + 1)
+        ]
+        self._supervisor.launch(*workers, *couriers)
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
-        await self._supervisor.wait_ready(*workers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
+        await self._supervisor.wait_ready(*workers, *couriers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
         self._report(f"ready: {self.url}")
 

@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError
 from inferq.client import AsyncClient
 from inferq.stack import TritonServer, ValkeyServer
 from jobs.connection import Connection
-from jobs.registry import Registry, WorkerBeat
+from jobs.registry import Registry, WorkerBeat, WorkerRole
 from jobs.settings import StoreSettings
 from tests.support.eventually import eventually
 
@@ -62,8 +62,9 @@ class Deployment:
         return self.clients[0]
 
     async def workers(self) -> list[WorkerBeat]:
-        """The live workers, by their heartbeats."""
-        return await Registry(self._connection).workers()
+        """The live inference workers, by their heartbeats."""
+        beats = await Registry(self._connection).workers()
+        return [beat for beat in beats if beat.role is WorkerRole.INFERENCE]
 
     async def keys_of_jobs(self) -> set[bytes]:
         """Every key that belongs to some job."""

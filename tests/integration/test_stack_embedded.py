@@ -117,7 +117,7 @@ def start_up(tmp_path: Path) -> Iterator[StartUp]:
 def test_it_reports_each_part_and_stops_without_leaving_a_process(start_up: StartUp, tmp_path: Path) -> None:
     up = start_up(api=2, workers=2)
     up.wait_ready()
-    parts = ["valkey", "triton", "api-1", "api-2", "worker-1", "worker-2"]
+    parts = ["valkey", "triton", "api-1", "api-2", "worker-1", "worker-2", "webhook-worker-1"]
     assert [line.split()[0] for line in up.lines] == [*parts, "ready:"]
     wait_for(lambda: up.health()["workers"] == 2)  # the other api may have counted a second ago
     assert {path.stem for path in (tmp_path / "data" / "logs").iterdir()} == set(parts)
@@ -132,7 +132,7 @@ def test_it_reports_each_part_and_stops_without_leaving_a_process(start_up: Star
 def test_what_dies_is_restarted_and_the_port_answers_throughout(start_up: StartUp) -> None:
     up = start_up(api=2, workers=1)
     up.wait_ready()
-    for words, name in (("-m workers", "worker-1"), ("-m api", "api-"), ("valkey-server", "valkey")):
+    for words, name in (("-m workers inference", "worker-1"), ("-m api", "api-"), ("valkey-server", "valkey")):
         os.kill(up.child(words), signal.SIGKILL)
         up.read_until(f"^{name}.* ended with signal 9, restarting in 0.5 s")
         assert "status" in up.health()
@@ -186,7 +186,7 @@ def test_given_parts_are_used_and_not_started_or_stopped(
     valkey = start_valkey()
     up = start_up(redis_url=valkey.url, engine=engine.grpc_address)
     up.wait_ready()
-    assert [line.split()[0] for line in up.lines] == ["api-1", "worker-1", "ready:"]
+    assert [line.split()[0] for line in up.lines] == ["api-1", "worker-1", "webhook-worker-1", "ready:"]
     up.process.terminate()
     assert up.process.wait(60) == 0
     assert valkey.is_ready()

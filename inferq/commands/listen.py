@@ -1,0 +1,121 @@
+"""`inferq listen`: a receiver to try webhooks with, which prints the messages that it can verify.
+
+Owns the little HTTP server and what it prints. Must not be used for more than trying: it keeps nothing.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from inferq.client import InvalidWebhook, verify_webhook
+from inferq.client.webhooks import secret_keys
+from inferq.commands import screen
+from inferq.commands.exit import CommandFailed
+from inferq.commands.failure import WRONG_USE
+from inferq.stack.webhooks import SECRET_VARIABLE, secret_path
+
+MOST_BYTES = 16 * 1024 * 1024
+READ_SECONDS = 10.0
+
+
+def listen(host: str, port: int, *, secret: str | None, data: Path, as_json: bool) -> None:
+    """Receive until Ctrl-C; CommandFailed without a secret, or where the port is taken."""
+    known = secret or _own_secret(data)
+    try:
+        secret_keys(known)
+    except ValueError as exc:
+        raise CommandFailed(str(exc), f"Correct --secret or {SECRET_VARIABLE}.", status=WRONG_USE) from exc
+    try:
+        receiver = Receiver((host, port), known, as_json=as_json)
+    except OSError as exc:
+        raise CommandFailed(f"can't listen on {host} port {port}: {exc.strerror}", "Choose another --port.") from exc
+    with receiver:
+        address = f"http://{f'[{host}]' if ':' in host else host}:{receiver.server_port}/"
+        print(f"listening; submit with --option webhook={address}", file=sys.stderr, flush=True)
+        receiver.serve_forever()
+
+
+def _own_secret(data: Path) -> str:
+    """The secret of a stack that was started on this machine."""
+    path = secret_path(data)
+    if path.is_file():
+        return path.read_text().strip()
+    raise CommandFailed(
+        "there is no secret to verify messages with",
+        f"Give --secret or {SECRET_VARIABLE}, or start `inferq up` first: it makes one in {path}.",
+    )
+
+
+class Receiver(ThreadingHTTPServer):
+    """Answers 204 to messages that the secret fits, and 401 to all others."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], secret: str, *, as_json: bool) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        self.secret = secret
+        self.as_json = as_json
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def show(self, message_id: str, message: dict[str, Any]) -> None:
+        """Print a message, and whether it came before."""
+        with self._lock:
+            is_again = message_id in self._seen
+            self._seen.add(message_id)
+            if self.as_json:
+                screen.json_line({"id": message_id, **message})
+            else:
+                print(line_of(message_id, message, is_again=is_again), flush=True)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A sender that hangs up is its own business."""
+
+
+def line_of(message_id: str, message: dict[str, Any], *, is_again: bool) -> str:
+    """A message on one line."""
+    data = message.get("data")
+    job = data if isinstance(data, dict) else {}
+    words = [screen.when(message.get("timestamp")), message.get("type"), job.get("id"), job.get("model"), message_id]
+    line = " ".join(str(word) for word in words if word)
+    return "".join(sign if sign.isprintable() else "?" for sign in line) + (" (again)" if is_again else "")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Receiver
+    protocol_version = "HTTP/1.1"
+    timeout = READ_SECONDS
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit() and int(length) <= MOST_BYTES):
+            self.close_connection = True
+            self._answer(413 if length.isdigit() else 411)
+            return
+        body = self.rfile.read(int(length))
+        try:
+            message = verify_webhook(body, dict(self.headers.items()), self.server.secret)
+        except InvalidWebhook as exc:
+            print(f"refused: {exc}", file=sys.stderr, flush=True)
+            self._answer(401)
+            return
+        self.server.show(self.headers["webhook-id"], message)
+        self._answer(204)
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """What is worth a line has been printed."""
