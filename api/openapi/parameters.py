@@ -37,8 +37,8 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "since": {
             "in": "query",
-            "schema": {"type": "string", "format": "date-time"},
-            "description": "Only messages about what happened at this instant or later",
+            "schema": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "minimum": 0}]},
+            "description": "Only messages about what happened at this instant or later; RFC 3339, or Unix seconds",
         },
         "undelivered": {
             "in": "query",

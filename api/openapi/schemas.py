@@ -102,7 +102,10 @@ _OPTIONS: Final[dict[str, Schema]] = {
     "queue_ttl_seconds": {"type": "number", "minimum": 0.001, "maximum": 2592000, "default": 3600},
     "timeout_seconds": {"type": "number", "minimum": 0.001, "maximum": 86400, "default": 60},
     "max_failures": {"type": "integer", "minimum": 1, "maximum": 100, "default": 3},
-    "run_at": {"type": "string", "format": "date-time", "description": "Not before this instant"},
+    "run_at": {
+        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "minimum": 0}],
+        "description": "Not before this instant; RFC 3339, or Unix seconds",
+    },
     "result_ttl_seconds": {"type": "number", "minimum": 0.001, "maximum": 2592000, "default": 86400},
     "metadata": {"type": "object", "description": "Comes back as it is; at most 4 KiB"},
     "webhook": {"type": "string", "format": "uri", "description": "Where the job's messages go"},
