@@ -50,6 +50,14 @@ setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; the other targ
 test: $(PRODUCT_READY) $(STACK_READY) ## Run every test (ARGS='-k words' runs some)
 	@$(BIN)/pytest $(ARGS)
 
+.PHONY: test-failure
+test-failure: $(PRODUCT_READY) $(STACK_READY) ## Run those that kill, freeze and cut off real processes
+	@$(BIN)/pytest tests/failure $(ARGS)
+
+.PHONY: soak
+soak: $(PRODUCT_READY) ## Make 100,000 engine calls and see that nothing grows; minutes, and no part of `make test`
+	@$(BIN)/pytest -q -s tests/soak/soak_engine_calls.py
+
 .PHONY: lint
 lint: $(PRODUCT_READY) ## Judge style, import arrows and the Dockerfile
 	@$(BIN)/ruff check --quiet
