@@ -15,7 +15,7 @@ import pytest
 from inferq.stack.process import Process
 from tests.failure.conftest import OpenSite
 from tests.failure.fragile_worker import DEADLY
-from tests.failure.site import API, MODEL, assert_all_succeed, load, number, until, values
+from tests.failure.site import API, MODEL, assert_all_succeed, frozen, holds, load, number, until, values
 from tests.support.eventually import eventually
 from tests.support.scripted_triton import scripted_model
 
@@ -95,6 +95,25 @@ async def test_the_jobs_of_a_killed_worker_run_again_within_20_seconds_whatever_
         assert [(job.status, job.raw["failures"]) for job in done] == [("succeeded", 0)] * 3
         assert done[0].raw["attempt"] == 2
         await eventually(looks_dead, 15)
+
+
+async def test_a_worker_that_wakes_up_late_changes_nothing(open_site: OpenSite) -> None:
+    """V01: it was frozen longer than its lease, another one ran the job again, and then both settle."""
+    async with open_site(lease_seconds=2) as here:
+        client = await here.api()
+        late = here.worker("late")
+        await here.until_served(late)
+        here.engine.say(MODEL, "slow:0.5")
+        job = await client.submit(MODEL, number(1))
+        await here.engine.until(lambda: here.engine.in_flight == 1)
+        with frozen(late.pid):
+            second = here.worker("second")
+            await here.until_served(second)
+            done = await client.wait(job, REDELIVERY_SECONDS)
+            assert (done.status, done.raw["attempt"]) == ("succeeded", 2)
+        await holds(lambda: "came too late" in here.log("late") or "not ours any more" in here.log("late"), 20)
+        assert (await client.get(job)).raw == done.raw
+        assert late.is_running
 
 
 async def test_an_input_that_kills_the_process_preparing_it_fails_alone_after_three_redeliveries(
