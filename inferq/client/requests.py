@@ -45,6 +45,8 @@ class Options(TypedDict, total=False):
     result_ttl_seconds: float
     webhook: str
     webhook_events: Sequence[str]
+    webhook_secret: str | Sequence[str]
+    webhook_include_output: bool
     metadata: Mapping[str, Any]
     outputs: Sequence[str | Mapping[str, Any]]
     parameters: Mapping[str, bool | int | float | str]
