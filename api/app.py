@@ -22,6 +22,7 @@ from api.problems import Problem, ProblemCode
 from api.routes import add_routes, allowed_methods
 from api.services import Services
 from api.settings import ApiSettings
+from api.shortcut import Shortcut
 from jobs.codec import UnknownVersion
 from jobs.connection import StoreError, StoreUnavailable
 from jobs.store import JobStore
@@ -33,6 +34,8 @@ _EXPOSED_HEADERS: Final = (
     "Link",
     "Location",
     "Preference-Applied",
+    "RateLimit",
+    "RateLimit-Policy",
     "Retry-After",
     "X-Job-Id",
     "X-Request-Id",
@@ -67,6 +70,7 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(UnknownVersion, _on_newer_record)
     app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_middleware(Shortcut, owner=app)
     if settings.allow_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -96,6 +96,7 @@ def _declared_length(headers: RequestHeaders) -> int | None:
 
 async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> bytes:
     buffer = BytesIO()  # grows in place and gives its bytes away without copying them
+    upload = request.scope.get("state", {}).get("upload")
     received = 0
     begun_at = asyncio.get_running_loop().time()
     try:
@@ -108,6 +109,8 @@ async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> by
                 received += len(chunk)
                 if received > max_bytes:
                     raise _too_large(max_bytes, close=has_more)
+                if upload is not None:
+                    upload.add(len(chunk))
                 if not has_more and len(chunk) == received:
                     return bytes(chunk)
                 buffer.write(chunk)

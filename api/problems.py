@@ -17,6 +17,8 @@ from jobs.connection import StoreError, StoreFull, StoreUnavailable
 
 MEDIA_TYPE: Final = "application/problem+json"
 _TYPE: Final = "urn:inferq:problem:"
+_QUOTA_EXCEEDED: Final = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+_REDUCED_CAPACITY: Final = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
 _LINGER_SECONDS: Final = 5.0
 _LINGER_BYTES: Final = 256 * 1024 * 1024
@@ -59,6 +61,8 @@ class ProblemCode(StrEnum):
     EMPTY_UPLOAD = "empty_upload"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
     TOO_MANY_ATTEMPTS = "too_many_attempts"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    TOO_MANY_UPLOADS = "too_many_uploads"
     INTERNAL_ERROR = "internal_error"
     NOT_SUPPORTED = "not_supported"
     QUEUE_FULL = "queue_full"
@@ -69,11 +73,15 @@ class ProblemCode(StrEnum):
 
 
 class Kind(NamedTuple):
-    """What all problems of one code share; `retry_after_seconds` 0 means that waiting does not help."""
+    """What all problems of one code share; `retry_after_seconds` 0 means that waiting does not help.
+
+    `type` is the registered one where the code is a case of it, else '' and the code's own.
+    """
 
     status: int
     title: str
     retry_after_seconds: int = 0
+    type: str = ""
 
 
 PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
@@ -112,10 +120,12 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.EMPTY_UPLOAD: Kind(422, "The upload is empty"),
         ProblemCode.IDEMPOTENCY_CONFLICT: Kind(422, "The idempotency key stands for another request"),
         ProblemCode.TOO_MANY_ATTEMPTS: Kind(429, "Too many failed attempts", 60),
+        ProblemCode.QUOTA_EXCEEDED: Kind(429, "Your quota is used up", 30, _QUOTA_EXCEEDED),
         ProblemCode.INTERNAL_ERROR: Kind(500, "The server failed"),
+        ProblemCode.TOO_MANY_UPLOADS: Kind(503, "Too many uploads at once", 1, _REDUCED_CAPACITY),
         ProblemCode.NOT_SUPPORTED: Kind(501, "This is not supported here"),
-        ProblemCode.QUEUE_FULL: Kind(503, "The queue is full", 5),
-        ProblemCode.STORE_FULL: Kind(503, "The store is full", 10),
+        ProblemCode.QUEUE_FULL: Kind(503, "The queue is full", 5, _REDUCED_CAPACITY),
+        ProblemCode.STORE_FULL: Kind(503, "The store is full", 10, _REDUCED_CAPACITY),
         ProblemCode.STORE_UNAVAILABLE: Kind(503, "The store is not reachable", 2),
         ProblemCode.NO_MODELS_YET: Kind(503, "No model is known yet", 2),
         ProblemCode.SHUTTING_DOWN: Kind(503, "The server is shutting down", 1),
@@ -158,7 +168,7 @@ class Problem(Exception):
     def to_plain(self) -> dict[str, Any]:
         """The JSON object."""
         return {
-            "type": f"{_TYPE}{self.code}",
+            "type": PROBLEMS[self.code].type or f"{_TYPE}{self.code}",
             "title": self.title,
             "status": self.status,
             "code": self.code.value,

@@ -1,9 +1,12 @@
-"""uvicorn's HTTP protocol with an end to patience: how long and how large the head of a request may be.
+"""uvicorn's HTTP protocol with an end to patience: how long and how large a head may be, and how many may connect.
 
-It owns those two limits, which uvicorn lacks; bodies have theirs in `api.body`.
+It owns those limits, which uvicorn lacks; bodies have theirs in `api.body`.
 """
 
 import asyncio
+import ipaddress
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,28 +17,80 @@ _MAX_TARGET_BYTES: Final = 65_535
 _NOWHERE: Final = b"/request-target-too-long"
 
 
+_NO_ROOM: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 21\r\n"
+    b"Retry-After: 1\r\nConnection: close\r\n\r\nToo many connections."
+)
+
+
+class Doorman:
+    """Counts the connections of a process, all and by address; those of trusted proxies only among all."""
+
+    def __init__(self, most: int, most_per_address: int, trusted: Sequence[str] = ()) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._trusted = [ipaddress.ip_network(network) for network in trusted]
+        self._by_address: Counter[str] = Counter()
+        self.connections = 0
+
+    def enter(self, address: str) -> bool:
+        """Whether there is room for one more from there; it is counted then."""
+        is_over = self._by_address[address] >= self._most_per_address and not self._is_trusted(address)
+        if self.connections >= self._most or is_over:
+            return False
+        self.connections += 1
+        self._by_address[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """One that was let in is gone."""
+        self.connections -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return True  # no network at all: a socket of this machine
+        return any(found in network for network in self._trusted)
+
+
 class PatientProtocol(HttpToolsProtocol):
     """One connection, closed where a head is not there `head_seconds` after it, or the connection, began."""
 
-    head_seconds = 15.0
+    head_seconds = 10.0
+    doorman = Doorman(10_000, 10_000)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._address: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first head."""
+        """Wait for the first head, where there is room for another connection."""
         super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        if not self.doorman.enter(address):
+            transport.write(_NO_ROOM)
+            transport.close()
+            return
+        self._address = address
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
         self._stop_waiting()
+        if self._address is not None:
+            self.doorman.leave(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse; a head without end is refused."""
+        if self._address is None:  # it was not let in
+            return
         super().data_received(data)
         if self._head_timer is not None and not self.transport.is_closing():
             self._head_bytes += len(data)
@@ -70,6 +125,6 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def patient_protocol(head_seconds: float) -> type[PatientProtocol]:
-    """The protocol with this limit; uvicorn takes a class and no arguments for it."""
-    return type("PatientProtocol", (PatientProtocol,), {"head_seconds": head_seconds})
+def patient_protocol(head_seconds: float, doorman: Doorman) -> type[PatientProtocol]:
+    """The protocol with these limits; uvicorn takes a class and no arguments for it."""
+    return type("PatientProtocol", (PatientProtocol,), {"head_seconds": head_seconds, "doorman": doorman})

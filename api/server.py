@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from api.app import create_app
-from api.protocol import patient_protocol
+from api.protocol import Doorman, patient_protocol
 from api.services import Services
 from api.settings import ApiSettings, is_loopback
 from jobs.connection import Connection, StoreUnavailable
@@ -116,12 +116,16 @@ async def serve(settings: ApiSettings, listening: socket.socket) -> None:
             raise
     config = uvicorn.Config(
         app,
-        http=patient_protocol(settings.head_seconds),
+        http=patient_protocol(
+            settings.head_seconds,
+            Doorman(settings.max_connections, settings.max_connections_per_address, settings.trusted_proxies),
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=math.ceil(settings.keep_alive_seconds),

@@ -12,8 +12,10 @@ from typing import Final
 from api.auth import Gate
 from api.catalog import Catalog
 from api.gather import Gatherer
+from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings
+from api.uploads import UploadBudget
 from api.waiters import CHANNELS, Waiters
 from jobs.apikeys import ApiKeys
 from jobs.connection import StoreError, StoreUnavailable
@@ -43,6 +45,8 @@ class Services:
         self.registry = Registry(store.connection)
         self.catalog = Catalog(self.registry)
         self.gate = Gate(ApiKeys(store.connection))
+        self.pressure = Pressure(store.connection, settings)
+        self.uploads = UploadBudget(settings.upload_bytes)
         self.waiters = Waiters()
         self.probe = StoreProbe(store.connection)
         self._submissions = Gatherer(
@@ -92,7 +96,7 @@ class Services:
     async def running(self) -> AsyncIterator[None]:
         """Run the loops while the context lasts; on the way out nothing is left behind, the store included."""
         listener = Listener(self.store.connection, CHANNELS, self.waiters.on_ids, self._on_gap)
-        runs = (self.catalog.run, self.gate.run, listener.run, self.probe.run)
+        runs = (self.catalog.run, self.gate.run, self.pressure.run, listener.run, self.probe.run)
         loops = [asyncio.create_task(_keep_running(run)) for run in runs]
         try:
             yield

@@ -37,6 +37,16 @@ class ApiSettings(WebhookSettings):
         le=1024 * MEBIBYTE,
         description="largest JSON document in a body; parsed it takes far more",
     )
+    upload_bytes: int = Field(
+        512 * MEBIBYTE, ge=1024, description="request bodies that one process holds at once; else 503"
+    )
+    max_connections: int = Field(10_000, ge=1, description="connections that one process keeps at once; else 503")
+    max_connections_per_address: int = Field(
+        1000, ge=1, description="connections from one address; trusted proxies are not counted"
+    )
+    trusted_proxies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="addresses and networks, by commas, whose X-Forwarded-For and -Proto are believed"
+    )
     max_pixels: int = Field(100_000_000, ge=1, description="largest picture that is accepted, in pixels")
     max_wait_seconds: Seconds = Field(60.0, description="longest long-poll")
     call_queue_seconds: Seconds = Field(
@@ -46,17 +56,24 @@ class ApiSettings(WebhookSettings):
     inline_output_bytes: int = Field(
         256 * 1024, ge=0, le=16 * MEBIBYTE, description="largest output, as JSON, that is part of the job object"
     )
-    head_seconds: Seconds = Field(15.0, description="how long the head of a request may take to arrive")
+    head_seconds: Seconds = Field(10.0, description="how long the head of a request may take to arrive")
     keep_alive_seconds: Seconds = Field(75.0, description="how long an idle connection is kept open")
     drain_seconds: Seconds = Field(30.0, description="how long requests may take to finish after SIGTERM")
     access_log: bool = Field(True, description="log one line per request")
     docs: bool = Field(True, description="serve /docs and /openapi.json")
 
-    @field_validator("allow_origins", mode="before")
+    @field_validator("allow_origins", "trusted_proxies", mode="before")
     @classmethod
-    def _split_origins(cls, value: object) -> object:
+    def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ipaddress.ip_network(network)
         return value
 
 

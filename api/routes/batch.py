@@ -16,7 +16,7 @@ from api.intake import read_batch
 from api.problems import Problem, ProblemCode
 from api.routes.access import known_model, services, tenant, unknown_job
 from api.routes.answers import job_object, json_response
-from api.routes.submit import fresh, intake_limits, refuse, refuse_unsafe_store
+from api.routes.submit import fresh, intake_limits, refuse, refuse_if_full
 from api.services import Services
 from jobs.connection import StoreError
 from jobs.store import Submission, SubmitReply, Submitted
@@ -27,7 +27,7 @@ Entry = dict[str, Any]
 async def submit_batch(request: Request) -> Response:
     """The jobs in their order, each stored or with the problem that it has: 202 if all are stored, else 207."""
     shared = services(request)
-    refuse_unsafe_store(shared)
+    refuse_if_full(shared)
     now_ms = time.time_ns() // 1_000_000
     items = await read_batch(
         request,
@@ -73,7 +73,7 @@ def _refused(problem: Problem) -> Entry:
 async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError, now_ms: int) -> Entry:
     if isinstance(reply, StoreError):
         raise reply
-    refuse(reply, item)
+    refuse(shared, reply, item)
     is_new = reply.word is Submitted.OK
     found = fresh(item, now_ms) if is_new else await shared.look(reply.job_id, item.tenant)
     if found is None:

@@ -57,6 +57,7 @@ def guarded(path: str, handler: Handler) -> Handler:
         except Problem as problem:
             problem.close = request.method not in ("GET", "HEAD")  # its body is not going to be read
             raise
-        return await handler(request)
+        with services(request).uploads.open() as request.state.upload:
+            return await handler(request)
 
     return guard

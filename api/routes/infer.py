@@ -29,7 +29,7 @@ from api.negotiation import prefers_async
 from api.problems import Problem, ProblemCode
 from api.routes.access import known_model, services, tenant
 from api.routes.answers import job_response
-from api.routes.submit import fresh, intake_limits, refuse, refuse_unsafe_store
+from api.routes.submit import fresh, intake_limits, refuse, refuse_if_full
 from api.services import Services
 from jobs import view
 from jobs.connection import StoreError
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 async def infer(request: Request) -> Response:
     """The model's answer once the job is done, or 202 and the job where the request prefers `respond-async`."""
     shared = services(request)
-    refuse_unsafe_store(shared)
+    refuse_if_full(shared)
     headers = RequestHeaders(request.scope)
     now_ms = time.time_ns() // 1_000_000
     is_async = prefers_async(request.headers.getlist("prefer"))
@@ -76,7 +76,7 @@ async def infer(request: Request) -> Response:
     fingerprint = fingerprint_of(job, draft, payload) if key else ""
     submission = Submission(new_job_id(), tenant(request), job, payload, key, fingerprint)
     reply = await shared.submit(submission)
-    refuse(reply, submission)
+    refuse(shared, reply, submission)
     job_id = reply.job_id
     if is_async:
         stored = (

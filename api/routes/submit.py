@@ -6,6 +6,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.body import body_unread
 from api.intake import IntakeLimits, WebhookRules, read_submission
 from api.longpoll import follow
 from api.negotiation import preferred_wait
@@ -22,13 +23,14 @@ from jobs.store import Inspection, Submission, SubmitReply, Submitted
 async def submit_job(request: Request) -> Response:
     """202 and the stored job, or 201 and the finished one where `Prefer: wait` gave it the time to finish."""
     shared = services(request)
-    refuse_unsafe_store(shared)
+    refuse_if_full(shared)
     now_ms = time.time_ns() // 1_000_000
     submission = await _read(request, shared, now_ms)
     reply = await shared.submit(submission)
-    refuse(reply, submission)
+    refuse(shared, reply, submission)
     is_new = reply.word is Submitted.OK
-    headers = {"Location": f"/jobs/{reply.job_id}"} | ({} if is_new else {"Idempotent-Replayed": "true"})
+    headers = {"Location": f"/jobs/{reply.job_id}", **shared.pressure.standing(submission.tenant)}
+    headers |= {} if is_new else {"Idempotent-Replayed": "true"}
     stored = fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
     if stored is None:
         raise unknown_job()  # the first job of this key was deleted this very moment
@@ -53,13 +55,18 @@ def intake_limits(request: Request) -> IntakeLimits:
     return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes, webhooks=rules)
 
 
-def refuse_unsafe_store(shared: Services) -> None:
-    """Raise Problem where the server behind the store was found unfit to keep jobs."""
-    if shared.probe.fault:
-        raise Problem(ProblemCode.STORE_UNAVAILABLE, "The store can't be used safely. The server's log says why.")
+def refuse_if_full(shared: Services) -> None:
+    """Raise Problem where the server behind the store was found unfit to keep jobs, or has no memory for more of them.
+
+    Before the body is read, so that it is not sent for nothing.
+    """
+    with body_unread():
+        if shared.probe.fault:
+            raise Problem(ProblemCode.STORE_UNAVAILABLE, "The store can't be used safely. The server's log says why.")
+        shared.pressure.refuse_if_full()
 
 
-def refuse(reply: SubmitReply, submission: Submission) -> None:
+def refuse(shared: Services, reply: SubmitReply, submission: Submission) -> None:
     """Raise Problem where the store did not take a submission."""
     if reply.word is Submitted.CONFLICT:
         raise Problem(
@@ -67,8 +74,10 @@ def refuse(reply: SubmitReply, submission: Submission) -> None:
             f"This Idempotency-Key belongs to job {reply.job_id}, whose request was another one.",
             job_id=reply.job_id,
         )
-    if reply.word is Submitted.FULL:
-        raise Problem(ProblemCode.QUEUE_FULL, f"The queue of model {submission.request.model!r} is full.")
+    if reply.word is Submitted.OK:
+        shared.pressure.stored(memoryview(submission.payload).nbytes)
+    elif reply.word is not Submitted.REPLAYED:
+        raise shared.pressure.refusal(reply.word, submission)
 
 
 async def _wait(request: Request, shared: Services, stored: Inspection, seconds: float) -> Inspection:

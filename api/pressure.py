@@ -1,0 +1,147 @@
+"""How full the service is, by a copy of its load that is about a second old, and what that means to a caller.
+
+It owns the memory limit, measured drain rates and the headers about them; the limits themselves hold in the store's
+scripts. What is not known limits nobody.
+"""
+
+import asyncio
+import logging
+import math
+import random
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from api.problems import Problem, ProblemCode
+from jobs.connection import Connection, StoreError
+from jobs.load import BURST_SECONDS, Load, read_load
+from jobs.settings import StoreSettings
+from jobs.store import Submission, Submitted
+
+REFRESH_SECONDS: Final = 1.0
+MEMORY_SHARE: Final = 0.8
+"""Of Redis' memory limit: what is above is left to results, leases and messages of jobs that were accepted."""
+
+_WINDOW_SECONDS: Final = 30.0
+_ROOM_SHARE: Final = 0.01
+"""A caller comes back when so much of the limit has been drained, so that not all fight for the first free place."""
+_UNKNOWN_SECONDS: Final = 30
+_LONGEST_SECONDS: Final = 300
+
+log = logging.getLogger(__name__)
+
+
+class Limit(NamedTuple):
+    """One limit as a caller meets it: how much of it is left, and how fast the jobs under it end (per second)."""
+
+    name: str
+    most: int
+    left: int
+    ended_per_second: float
+
+
+class Pressure:
+    """The load and its recent past. Pure but for `refresh`; times are `monotonic` seconds."""
+
+    def __init__(self, connection: Connection, settings: StoreSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._past: deque[tuple[float, Load]] = deque()
+        self._stored_bytes = 0
+        self.load = Load()
+
+    def note(self, load: Load, now: float) -> None:
+        """Take this for the load at `now`."""
+        self.load, self._stored_bytes = load, 0
+        self._past.append((now, load))
+        while now - self._past[0][0] > _WINDOW_SECONDS:
+            self._past.popleft()
+
+    def stored(self, nbytes: int) -> None:
+        """This process has stored so much since the load was read."""
+        self._stored_bytes += nbytes
+
+    @property
+    def memory_share(self) -> float:
+        """How much of its memory limit Redis uses, from 0 to 1; 0 where it has none."""
+        most = self.load.max_memory_bytes
+        return (self.load.used_memory_bytes + self._stored_bytes) / most if most else 0.0
+
+    def refuse_if_full(self) -> None:
+        """Raise Problem while new jobs would take memory that the accepted ones need."""
+        if self.memory_share >= MEMORY_SHARE:
+            limit = Limit("memory", self.load.max_memory_bytes, 0, self._rate("ended"))
+            raise _problem(ProblemCode.STORE_FULL, "The store has no room for another job. Try again later.", limit)
+
+    def refusal(self, word: Submitted, submission: Submission) -> Problem:
+        """What a submission is answered that the store refused with this word."""
+        tenant, model = submission.tenant, submission.request.model
+        if word in (Submitted.FULL, Submitted.CROWDED):
+            is_model = word is Submitted.FULL
+            field = f"ended:model:{model}" if is_model else "ended"
+            most = self._settings.max_queued if is_model else self._settings.max_open
+            detail = f"The queue of model {model!r} is full." if is_model else "All queues together are full."
+            return _problem(ProblemCode.QUEUE_FULL, detail, Limit("queue", most, 0, self._rate(field)))
+        limit = next(limit for limit in self._quotas(tenant) if limit.name == _QUOTAS[word])
+        detail = f"You have used up your quota of {_QUOTA_WORDS[word]}. Try again later."
+        return _problem(ProblemCode.QUOTA_EXCEEDED, detail, limit._replace(left=0))
+
+    def standing(self, tenant: str) -> Mapping[str, str]:
+        """What is left of the tenant's quotas, as headers."""
+        return _headers(*(limit for limit in self._quotas(tenant) if limit.name != "rate"))
+
+    def _quotas(self, tenant: str) -> tuple[Limit, ...]:
+        settings, ended = self._settings, self._rate(f"ended:tenant:{tenant}")
+        jobs, nbytes = self.load.tenant_jobs(tenant), self.load.tenant_bytes(tenant)
+        return (
+            Limit("jobs", settings.tenant_max_open, max(settings.tenant_max_open - jobs, 0), ended),
+            Limit("bytes", settings.tenant_max_open_bytes, max(settings.tenant_max_open_bytes - nbytes, 0), ended),
+            Limit("rate", max(1, int(settings.tenant_rate * BURST_SECONDS)), 0, settings.tenant_rate),
+        )
+
+    def _rate(self, field: str) -> float:
+        """How many jobs a second have ended lately."""
+        if len(self._past) < 2:
+            return 0.0
+        (begun_at, first), (ended_at, last) = self._past[0], self._past[-1]
+        return max(last.sums.get(field, 0) - first.sums.get(field, 0), 0) / max(ended_at - begun_at, 0.001)
+
+    async def run(self) -> None:
+        """Read the load every second until cancelled."""
+        while True:
+            try:
+                self.note(await read_load(self._connection), monotonic())
+            except StoreError as exc:
+                log.debug("the load can't be read: %s", exc)
+            await asyncio.sleep(REFRESH_SECONDS * random.uniform(0.8, 1.2))
+
+
+_QUOTAS: Final = {Submitted.QUOTA_JOBS: "jobs", Submitted.QUOTA_BYTES: "bytes", Submitted.QUOTA_RATE: "rate"}
+_QUOTA_WORDS: Final = {
+    Submitted.QUOTA_JOBS: "jobs that have not ended",
+    Submitted.QUOTA_BYTES: "bytes in jobs that have not ended",
+    Submitted.QUOTA_RATE: "jobs a second",
+}
+
+
+def seconds_until_room(limit: Limit) -> int:
+    """When to come back: once a little of the limit has been drained at the measured rate; bounded both ways."""
+    if limit.ended_per_second <= 0:
+        return _UNKNOWN_SECONDS
+    needed = 1 if limit.name in ("rate", "bytes", "memory") else max(1, int(limit.most * _ROOM_SHARE))
+    return min(max(math.ceil(needed / limit.ended_per_second), 1), _LONGEST_SECONDS)
+
+
+def _problem(code: ProblemCode, detail: str, limit: Limit) -> Problem:
+    seconds = seconds_until_room(limit)
+    members: dict[str, Any] = {"violated-policies": [limit.name]} if code is ProblemCode.QUOTA_EXCEEDED else {}
+    headers = {**_headers(limit), "Retry-After": str(seconds)}
+    return Problem(code, detail, headers=headers, **members)
+
+
+def _headers(*limits: Limit) -> dict[str, str]:
+    """`RateLimit` and `RateLimit-Policy` as the IETF's draft has them; t: seconds until there is more."""
+    policies = ", ".join(f'"{limit.name}";q={limit.most}' for limit in limits)
+    left = ", ".join(f'"{limit.name}";r={limit.left};t={seconds_until_room(limit)}' for limit in limits)
+    return {"RateLimit-Policy": policies, "RateLimit": left}

@@ -1,0 +1,154 @@
+"""T: Quotas, T: Redis, T: Body size: who is refused when the service, or a tenant's share of it, is full."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from api.pressure import MEMORY_SHARE, Limit, Pressure, seconds_until_room
+from api.problems import Problem
+from api.protocol import Doorman
+from api.uploads import UploadBudget
+from jobs.load import Load
+from jobs.settings import StoreSettings
+from tests.api.harness import Api, Backend, floats, identity_spec, running_api, until
+from tests.threats.tenants import Tenants, a_document, open_tenants
+
+pytestmark = pytest.mark.anyio
+
+FULL = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+ROWS = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+QUOTA = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+
+def _refused(answer: httpx.Response, status: int, code: str, kind: str) -> dict[str, Any]:
+    """The problem, which has what a client must know to come back in time."""
+    problem: dict[str, Any] = answer.json()
+    assert (answer.status_code, problem["code"], problem["type"]) == (status, code, kind)
+    assert 1 <= int(answer.headers["retry-after"]) <= 300
+    assert ";r=0;t=" in answer.headers["ratelimit"]
+    assert ";q=" in answer.headers["ratelimit-policy"]
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("limit", "policy"),
+    [({"tenant_max_open": 1}, "jobs"), ({"tenant_max_open_bytes": 400}, "bytes"), ({"tenant_rate": 0.1}, "rate")],
+)
+async def test_a_tenant_at_its_quota_is_told_so_and_others_go_on(
+    backend: Backend, limit: dict[str, Any], policy: str
+) -> None:
+    async with running_api(backend, models=[identity_spec()], **limit) as api, open_tenants(api) as tenants:
+        await tenants.submit(tenants.alice)
+        problem = _refused(await tenants.alice.post("/jobs", json=a_document()), 429, "quota_exceeded", QUOTA)
+        assert problem["violated-policies"] == [policy]
+        await tenants.submit(tenants.bob)
+
+
+@pytest.mark.parametrize("limit", ["max_queued", "max_open"])
+async def test_a_full_service_is_told_from_a_quota(backend: Backend, limit: str) -> None:
+    async with running_api(backend, models=[identity_spec()], **{limit: 1}) as api:
+        await api.submit()
+        _refused(await api.post(), 503, "queue_full", FULL)
+        batch = await api.client.post("/jobs/batch", json=[a_document()])
+        assert batch.json()["jobs"][0]["problem"]["code"] == "queue_full"
+        triton = await api.client.post("/v2/models/identity/infer", json={"inputs": [ROWS]})
+        assert (triton.status_code, triton.json()["code"]) == (503, "queue_full")
+        await api.hand.succeed(await api.hand.take(), floats(1.0))
+        assert (await api.post()).status_code == 202
+
+
+async def test_what_is_left_of_a_quota_stands_in_the_answer(tenants: Tenants) -> None:
+    answer = await tenants.alice.post("/jobs", json=a_document())
+    assert answer.headers["ratelimit-policy"].startswith('"jobs";q=500000, "bytes";q=')
+    assert answer.headers["ratelimit"].startswith('"jobs";r=')
+
+
+async def test_a_job_is_refused_before_redis_is_full(api: Api) -> None:
+    """Before the body is read, and only while it lasts; polls are answered."""
+    job_id = await api.submit()
+    most = 100_000_000
+    api.services.pressure.note(Load(used_memory_bytes=int(most * MEMORY_SHARE), max_memory_bytes=most), 1e9)
+    answer = await api.post()
+    _refused(answer, 503, "store_full", FULL)
+    assert answer.headers["connection"] == "close"
+    assert (await api.get(f"/jobs/{job_id}")).status_code == 200
+    api.services.pressure.note(Load(used_memory_bytes=most // 2, max_memory_bytes=most), 1e9 + 1)
+    assert (await api.post()).status_code == 202
+
+
+def _pressure(*loads: tuple[float, Load], **settings: Any) -> Pressure:
+    pressure = Pressure(None, StoreSettings(_env_prefix="NOWHERE_", **settings))  # type: ignore[arg-type]  # not asked
+    for now, load in loads:
+        pressure.note(load, now)
+    return pressure
+
+
+def test_what_was_stored_since_memory_was_read_counts() -> None:
+    pressure = _pressure((0.0, Load(used_memory_bytes=70, max_memory_bytes=100)))
+    pressure.refuse_if_full()
+    pressure.stored(10)
+    with pytest.raises(Problem, match="store_full"):
+        pressure.refuse_if_full()
+
+
+def test_the_pause_follows_the_measured_drain_rate() -> None:
+    """A hundredth of the limit is awaited, at the rate at which jobs have ended in the last half minute."""
+    pressure = _pressure(
+        (0.0, Load(sums={"ended": 0})), (10.0, Load(sums={"ended": 100})), (40.0, Load(sums={"ended": 1600}))
+    )
+    assert pressure._rate("ended") == 50
+    assert seconds_until_room(Limit("queue", 10_000, 0, 50)) == 2
+    assert seconds_until_room(Limit("queue", 1_000_000, 0, 1)) == 300
+    assert seconds_until_room(Limit("queue", 10, 0, 1_000)) == 1
+    assert seconds_until_room(Limit("queue", 10, 0, 0)) == 30
+    assert seconds_until_room(Limit("rate", 5, 0, 0.5)) == 2
+
+
+def test_a_process_holds_a_bounded_number_of_uploaded_bytes() -> None:
+    """B059, B075: what was announced and not sent counts for nothing; one alone may always go on."""
+    budget = UploadBudget(100)
+    with budget.open() as large:
+        large.add(1000)
+        with pytest.raises(Problem, match="too_many_uploads") as refused, budget.open() as other:
+            other.add(1)
+        assert refused.value.close
+    assert budget.used_bytes == 0
+    with budget.open() as first, budget.open() as second:
+        first.add(50)
+        second.add(50)
+    assert budget.used_bytes == 0
+
+
+async def test_uploads_beyond_the_budget_are_refused_and_the_rest_is_stored(backend: Backend) -> None:
+    async with running_api(backend, models=[identity_spec()], upload_bytes=2000) as api:
+        body = b'{"model": "identity", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}'
+        gate = asyncio.Event()
+
+        async def slow() -> Any:
+            yield body + b" " * 1500
+            await gate.wait()
+
+        headers = {"Content-Type": "application/json"}
+        first = asyncio.create_task(api.client.post("/jobs", content=slow(), headers=headers))
+        await until(lambda: api.services.uploads.used_bytes > 0)
+        refused = await api.client.post("/jobs", content=body + b" " * 1500, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (503, "too_many_uploads")
+        gate.set()
+        assert (await first).status_code == 202
+        assert api.services.uploads.used_bytes == 0
+
+
+def test_connections_are_capped_in_all_and_by_address() -> None:
+    """T: Body speed: per-IP cap."""
+    doorman = Doorman(5, 2, ["10.0.0.0/8"])
+    assert [doorman.enter("192.0.2.1") for _ in range(3)] == [True, True, False]
+    assert [doorman.enter("10.1.2.3") for _ in range(4)] == [True, True, True, False]
+    doorman.leave("192.0.2.1")
+    assert doorman.enter("192.0.2.2")
+    for address in ("192.0.2.1", "192.0.2.2", "10.1.2.3", "10.1.2.3", "10.1.2.3"):
+        doorman.leave(address)
+    assert doorman.connections == len(doorman._by_address) == 0
