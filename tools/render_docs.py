@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import SecretStr
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -15,8 +17,9 @@ from api.settings import ApiSettings  # noqa: E402
 from jobs.settings import ENV_PREFIX, StoreSettings  # noqa: E402
 from jobs.state import diagram  # noqa: E402
 from workers.settings import WorkerSettings  # noqa: E402
+from workers.webhooks.settings import WebhookWorkerSettings  # noqa: E402
 
-PROCESSES: Final = {"api": ApiSettings, "workers": WorkerSettings}
+PROCESSES: Final = {"api": ApiSettings, "workers": WorkerSettings, "webhook workers": WebhookWorkerSettings}
 _COMPUTED: Final = {"prepare_threads": "one per core"}
 
 
@@ -28,7 +31,7 @@ def settings_table() -> str:
     for name in names:
         readers = [process for process, cls in PROCESSES.items() if name in cls.model_fields]
         field = PROCESSES[readers[0]].model_fields[name]
-        who = "every process" if name in shared else " and ".join(readers)
+        who = "every process" if name in shared else ", ".join(readers)
         default = _COMPUTED.get(name) or default_text(field.default)
         meaning = "; ".join(dict.fromkeys(str(PROCESSES[each].model_fields[name].description) for each in readers))
         lines.append(f"| `{ENV_PREFIX}{name.upper()}` | {who} | {f'`{default}`' if default else 'none'} | {meaning} |")
@@ -45,7 +48,9 @@ def default_text(value: Any) -> str:
         case float():
             return f"{value:g}"
         case tuple():
-            return ",".join(value)
+            return ",".join(map(default_text, value))
+        case SecretStr():
+            return value.get_secret_value()
         case _:
             return str(value)
 

@@ -21,8 +21,9 @@ from inferq.stack.environment import StackEnvironment
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-SERVICES = ("redis", "triton", "api", "worker")
-OURS = ("api", "worker")
+SERVICES = ("redis", "triton", "api", "worker", "webhook-worker")
+OURS = ("api", "worker", "webhook-worker")
+GOES_OUT = ("api", "webhook-worker")
 
 Compose = dict[str, Any]
 """The compose file as Compose reads it: variables replaced by their defaults, merge keys resolved."""
@@ -68,7 +69,7 @@ def test_the_compose_file_follows_the_compose_specification(compose: Compose) ->
     jsonschema.Draft202012Validator(json.loads(schema.read_text())).validate(compose)
 
 
-def test_the_services_are_the_four_of_the_product(compose: Compose) -> None:
+def test_the_services_are_those_of_the_product(compose: Compose) -> None:
     assert tuple(compose["services"]) == SERVICES
 
 
@@ -124,7 +125,7 @@ def test_only_the_api_is_published_and_only_on_loopback(compose: Compose) -> Non
     assert published == {"api": ["127.0.0.1:8080:8080"]}
     assert compose["networks"]["inside"]["internal"] is True
     assert all(
-        service["networks"] == (["inside", "outside"] if name == "api" else ["inside"])
+        service["networks"] == (["inside", "outside"] if name in GOES_OUT else ["inside"])
         for name, service in compose["services"].items()
     )
 
@@ -137,6 +138,7 @@ def test_work_starts_only_when_what_it_needs_is_healthy(compose: Compose) -> Non
         "triton": {},
         "api": {"redis": healthy},
         "worker": {"redis": healthy, "triton": healthy},
+        "webhook-worker": {"redis": healthy},
     }
 
 
