@@ -96,6 +96,7 @@ def _pool(settings: StoreSettings) -> BlockingConnectionPool:
         "socket_connect_timeout": timeout_seconds,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
+        **_tls(settings),
     }
     try:
         if url.partition(":")[0] in sentinel.SCHEMES:
@@ -103,6 +104,18 @@ def _pool(settings: StoreSettings) -> BlockingConnectionPool:
         return BlockingConnectionPool.from_url(url, **options)
     except ValueError as exc:
         raise SettingsError(f"INFERQ_REDIS_URL can't be used: {exc}") from exc
+
+
+def _tls(settings: StoreSettings) -> dict[str, Any]:
+    """What an encrypted connection must prove: the name in the certificate too, which the library does not ask for."""
+    if not settings.redis_url.startswith("rediss"):
+        return {}
+    files = {
+        "ssl_ca_certs": settings.redis_ca_file,
+        "ssl_certfile": settings.redis_cert_file,
+        "ssl_keyfile": settings.redis_key_file,
+    }
+    return {"ssl_check_hostname": True, **{name: str(path) for name, path in files.items() if path}}
 
 
 class Call:

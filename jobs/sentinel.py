@@ -101,6 +101,7 @@ class PrimaryPool(SentinelConnectionPool, BlockingConnectionPool):
         found = SentinelUrl.parse(url)
         patience = min(_ASK_SECONDS, timeout_seconds / 4)
         ask = {"socket_timeout": patience, "socket_connect_timeout": patience, "ssl": found.is_encrypted}
+        ask |= {name: value for name, value in options.items() if name.startswith("ssl_")}
         manager = Sentinel(  # type: ignore[no-untyped-call]
             list(found.sentinels), sentinel_kwargs=ask | found.sentinel_options
         )

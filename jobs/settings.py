@@ -5,9 +5,10 @@ It owns the `INFERQ_*` prefix and the form of the complaint about a wrong value;
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, FilePath, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from jobs.destination import AllowList
@@ -37,6 +38,11 @@ class StoreSettings(Settings):
         description="Redis or Valkey primary: redis://[user:password@]host:port/db, rediss:// for TLS; "
         "or its Sentinels: redis+sentinel://[user:password@]host:port,host:port/service/db",
     )
+    redis_ca_file: FilePath | None = Field(
+        None, description="certificates, PEM, that Redis' own must come from, in place of the system's; for rediss://"
+    )
+    redis_cert_file: FilePath | None = Field(None, description="our certificate for Redis, PEM, for mutual TLS")
+    redis_key_file: FilePath | None = Field(None, description="its key, PEM")
     redis_timeout_seconds: Seconds = Field(5.0, description="deadline of one call to Redis, pool wait included")
     redis_pool_size: int = Field(
         64, ge=2, le=10_000, description="connections per process; callers wait for a free one"
@@ -62,6 +68,15 @@ class StoreSettings(Settings):
     log_level: str = Field(
         "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="least severe level that is logged"
     )
+
+    @field_validator("redis_ca_file", "redis_cert_file", "redis_key_file")
+    @classmethod
+    def _check_tls(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and not str(info.data.get("redis_url", "")).startswith("rediss"):
+            raise ValueError("TLS files have no meaning unless INFERQ_REDIS_URL begins with rediss")
+        if info.field_name == "redis_key_file" and (value is None) != (info.data.get("redis_cert_file") is None):
+            raise ValueError("a certificate and its key belong together")
+        return value
 
 
 class WebhookSettings(StoreSettings):

@@ -72,6 +72,11 @@ class InferenceWorker(ProcessWorker):
             addresses=settings.engine,
             message_bytes=settings.engine_message_bytes,
             keepalive_seconds=settings.engine_keepalive_seconds or None,
+            tls=settings.engine_tls,
+            tls_root_certificates=settings.engine_ca_file,
+            tls_certificate=settings.engine_cert_file,
+            tls_key=settings.engine_key_file,
+            tls_server_name=settings.engine_server_name or None,
         )
         return Tools(
             worker_id=f"{socket.gethostname()}-{secrets.token_hex(4)}",

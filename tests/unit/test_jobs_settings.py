@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
@@ -22,7 +24,10 @@ def test_the_defaults_are_usable() -> None:
 
 def test_each_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {
-        "redis_url": "redis://h:1/2",
+        "redis_url": "rediss://h:1/2",
+        "redis_ca_file": Path(__file__),
+        "redis_cert_file": Path(__file__),
+        "redis_key_file": Path(__file__),
         "redis_timeout_seconds": 1.5,
         "redis_pool_size": 3,
         "durable": True,
