@@ -19,7 +19,11 @@ from jobs.state import diagram  # noqa: E402
 from workers.settings import WorkerSettings  # noqa: E402
 from workers.webhooks.settings import WebhookWorkerSettings  # noqa: E402
 
-PROCESSES: Final = {"api": ApiSettings, "workers": WorkerSettings, "webhook workers": WebhookWorkerSettings}
+PROCESSES: Final[dict[str, type[StoreSettings]]] = {
+    "api": ApiSettings,
+    "workers": WorkerSettings,
+    "webhook workers": WebhookWorkerSettings,
+}
 _COMPUTED: Final = {"prepare_threads": "one per core"}
 
 
