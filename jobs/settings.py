@@ -22,9 +22,9 @@ class SettingsError(Exception):
 
 
 class Settings(BaseSettings):
-    """Base of every settings object: frozen, read from `INFERQ_*`."""
+    """Base of every settings object: frozen, read from `INFERQ_*`; an empty variable counts as not set."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="ignore")
 
 
 Seconds = Annotated[float, Field(gt=0, le=31_536_000, allow_inf_nan=False)]
