@@ -7,7 +7,7 @@
 local limits = {model_jobs = tonumber(ARGV[4]), model_bytes = tonumber(ARGV[5]), jobs = tonumber(ARGV[6]),
   bytes = tonumber(ARGV[7]), tenant_jobs = tonumber(ARGV[8]), tenant_bytes = tonumber(ARGV[9]),
   pause_ms = tonumber(ARGV[10]), burst = tonumber(ARGV[11])}
-local admitted, rates = 0, {}
+local admitted, open_before, rates = 0, nil, {}
 
 -- rates[tenant] is when its next job would be due, were they evenly apart.
 local function is_in_time(tenant, now)
@@ -20,9 +20,8 @@ local function refusal(tenant, model, nbytes, depth)
   if load('jobs:tenant:' .. tenant) >= limits.tenant_jobs then return 'QUOTA_JOBS' end
   if load('bytes:tenant:' .. tenant) + nbytes > limits.tenant_bytes then return 'QUOTA_BYTES' end
   if depth >= limits.model_jobs or load('bytes:model:' .. model) + nbytes > limits.model_bytes then return 'FULL' end
-  if redis.call('ZCARD', OPEN) + admitted >= limits.jobs or load('bytes') + nbytes > limits.bytes then
-    return 'CROWDED'
-  end
+  open_before = open_before or redis.call('ZCARD', OPEN)  -- new ones are entered at the end of the script
+  if open_before + admitted >= limits.jobs or load('bytes') + nbytes > limits.bytes then return 'CROWDED' end
   return nil
 end
 
