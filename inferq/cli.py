@@ -154,7 +154,10 @@ def submit(
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="An option of the job, such as priority=high."),
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the job, such as max_failures=1."),
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option(metavar="high|normal|low", help="Short for --option priority=…")
     ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -164,7 +167,8 @@ def submit(
     """Submit files to a model and print the jobs' ids, or with --wait their answers."""
     from inferq.commands import jobs
 
-    jobs.submit(url, model, files or [], inputs or [], options or [], wait=wait, timeout=timeout, as_json=as_json)
+    said = [*(options or []), *([f"priority={priority}"] if priority else [])]
+    jobs.submit(url, model, files or [], inputs or [], said, wait=wait, timeout=timeout, as_json=as_json)
 
 
 @app.command()

@@ -110,7 +110,8 @@ class Client(_Base):
         """Submit a job and return as soon as it is stored.
 
         `inputs` is the model's one input or a mapping of its inputs by name: numpy arrays, a `Path` or open file,
-        `bytes`, or a `str` as text. Raises RequestRefused when the server would not run it, before there is a job.
+        `bytes`, or a `str` as text; TypeError for anything else. Raises RequestRefused when the server would not run
+        it, before there is a job.
         """
         return self._run(
             self._flows.submit(requests.submit(model, inputs, options, idempotency_key or uuid.uuid4().hex))

@@ -84,7 +84,11 @@ class Flows:
 
     def submit(self, call: Call) -> Flow[Job]:
         """Store a job; the call's idempotency key makes any number of attempts one job."""
-        return responses.job((yield from self._success(call)))
+        response = (yield from self._exchange(call)).response
+        if response.status_code == 415 and call.has_text:
+            raise responses.problem(response, "A str is sent as text: pass a Path to send a file.")
+        _check(response)
+        return responses.job(response)
 
     def get(self, job_id: str, wait_seconds: float) -> Flow[Job]:
         """The job now, or once it is done within `wait_seconds`, of which the server allows 60."""
@@ -191,7 +195,7 @@ class Flows:
             if ends_at is not None and ends_at < min(resumes_at, gives_up_at):
                 raise _TimeIsUp from failure
             if resumes_at > gives_up_at:
-                raise failure
+                raise failure from None
             yield Pause(resumes_at - now)
         raise AssertionError("count() never ends")
 
@@ -211,9 +215,7 @@ class Flows:
 
     def _unreachable(self, exc: httpx.TransportError) -> ServerUnreachable:
         reason = re.sub(r"^\[Errno \d+\] ", "", str(exc)) or type(exc).__name__
-        failure = ServerUnreachable(f"nothing answers at {self._server}: {reason}")
-        failure.__cause__ = exc
-        return failure
+        return ServerUnreachable(f"nothing answers at {self._server}: {reason}")
 
 
 def _check(response: httpx.Response) -> None:

@@ -54,7 +54,10 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. The server may take `patience_seconds` by design before it answers."""
+    """One request. The server may take `patience_seconds` by design before it answers.
+
+    `has_text`: an input came as `str`, which a caller may have meant as a file's name.
+    """
 
     method: str
     path: str
@@ -62,17 +65,21 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes = field(default=b"", repr=False)
     patience_seconds: float = 0.0
+    has_text: bool = False
 
 
 def submit(model: str, inputs: "Inputs", options: Mapping[str, Any], idempotency_key: str) -> Call:
     """`POST /jobs`. Named arrays alone travel as raw tensors, anything else as a form with a part per input.
 
-    ValueError where an option is unknown or an input has no form to travel in, OSError where a file can't be read.
+    ValueError where an option is unknown or an input has no form to travel in, TypeError where it is of no type that
+    is taken, OSError where a file can't be read.
     """
     said = _said(model, options)
     named = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
     if not named:
         raise ValueError("a job needs at least one input")
+    for name, value in named.items():
+        _check_type(name, value)
     headers = {"Idempotency-Key": idempotency_key, "Accept": JSON}
     arrays = {name: value for name, value in named.items() if _is_array(value)}
     if arrays and len(arrays) == len(named) and "" not in arrays:
@@ -83,7 +90,9 @@ def submit(model: str, inputs: "Inputs", options: Mapping[str, Any], idempotency
     fields = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
     files = [(name or "file", _part(value)) for name, value in named.items()]
     form = httpx.Request("POST", "http://form/", data=fields, files=files)
-    return Call("POST", "/jobs", {}, {**headers, "Content-Type": form.headers["Content-Type"]}, form.read())
+    headers["Content-Type"] = form.headers["Content-Type"]
+    has_text = any(isinstance(value, str) for value in named.values())
+    return Call("POST", "/jobs", {}, headers, form.read(), has_text=has_text)
 
 
 def get_job(job_id: str, wait_seconds: float = 0.0) -> Call:
@@ -130,6 +139,15 @@ def _job_path(job_id: str) -> str:
 def _is_array(value: "Upload | Array") -> "TypeGuard[Array]":
     is_upload = isinstance(value, bytes | bytearray | memoryview | str | os.PathLike) or hasattr(value, "read")
     return not is_upload
+
+
+def _check_type(name: str, value: Any) -> None:
+    if _is_array(value) and not (hasattr(value, "dtype") and hasattr(value, "shape")):
+        kind = type(value).__name__
+        raise TypeError(
+            f"{f'input {name!r}' if name else 'the input'} is of type {kind}, which can't be sent: an input is a numpy "
+            "array (numpy.asarray(…, dtype=…) makes one), a Path, a file opened in binary mode, bytes, or a str as text"
+        )
 
 
 def _part(value: Any) -> tuple[str, bytes, str]:

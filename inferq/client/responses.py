@@ -40,8 +40,11 @@ def retry_after_seconds(response: httpx.Response, now: datetime | None = None) -
     return max(0.0, (until - (now or datetime.now(UTC))).total_seconds())
 
 
-def problem(response: httpx.Response) -> ProblemError:
-    """The exception for an answer that is not a success; one from a stranger (a proxy) is told by its status."""
+def problem(response: httpx.Response, advice: str = "") -> ProblemError:
+    """The exception for an answer that is not a success; one from a stranger (a proxy) is told by its status.
+
+    `advice` is the client's own sentence after the server's.
+    """
     plain = _object(response) or {}
     status = response.status_code
     members = {
@@ -51,11 +54,12 @@ def problem(response: httpx.Response) -> ProblemError:
         kind: type[ProblemError] = ServerUnavailable
     else:
         kind = _CLASSES.get(status, RequestRefused if 400 <= status < 500 else ServerFailed)
+    detail = str(plain.get("detail") or f"{response.url.host} answered {status} {response.reason_phrase}".rstrip())
     return kind(
         status,
         str(plain.get("code") or f"http_{status}"),
         str(plain.get("title") or response.reason_phrase or "unknown answer"),
-        str(plain.get("detail") or f"{response.url.host} answered {status} {response.reason_phrase}".rstrip()),
+        f"{detail} {advice}".rstrip(),
         request_id=response.headers.get("X-Request-Id", ""),
         members=members,
     )

@@ -9,6 +9,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,18 +39,10 @@ def submit(
     said = dict(_pair("--option", option) for option in options)
     named = _named_inputs(files, inputs)
     with connected(url) as client:
-        submitted = list(_submitted(client, model, named, said))
-        jobs = _waited(client, submitted, timeout) if wait else submitted
-        if as_json:
-            for _, job in jobs:
-                screen.json_line(job.raw)
-        elif wait:
-            _show_answers(jobs)
-        elif screen.is_terminal() and len(named) > 1:
-            screen.table(("FILE", "ID"), [(name, job.id) for name, job in jobs])
-        else:
-            for _, job in jobs:
-                print(job.id)
+        jobs = _accepted(client, model, named, said, wait=wait, as_json=as_json)
+        if wait:
+            jobs = _waited(client, jobs, timeout)
+            _show_answers(jobs, as_json=as_json)
     if len(jobs) < len(named) or (wait and not all(job.succeeded for _, job in jobs)):
         raise SystemExit(1)
 
@@ -74,11 +67,13 @@ def result(url: str, job_id: str, *, output: str | None, to: Path | None, as_jso
         )
     with connected(url) as client:
         if to is not None and to.suffix != ".json":
-            _write_arrays(to, _chosen(client.result(job_id), output))
+            with _writing(to):
+                _write_arrays(to, _chosen(client.result(job_id), output))
             return
         values = _chosen(client.result_json(job_id), output)
     if to is not None:
-        to.write_text(json.dumps(values, ensure_ascii=False) + "\n")
+        with _writing(to):
+            to.write_text(json.dumps(values, ensure_ascii=False) + "\n")
     elif as_json or not screen.is_terminal():
         screen.json_line(values)
     else:
@@ -145,6 +140,38 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return name, value
 
 
+def _accepted(
+    client: Client, model: str, named: Sequence[Named], options: Mapping[str, Any], *, wait: bool, as_json: bool
+) -> list[tuple[str, Job]]:
+    """The jobs, each shown as soon as it is accepted unless its answer or a table follows: ids must not get lost."""
+    jobs: list[tuple[str, Job]] = []
+    at_once = not wait and (as_json or len(named) == 1 or not screen.is_terminal())
+    is_through = False
+    try:
+        for name, job in _submitted(client, model, named, options):
+            jobs.append((name, job))
+            if at_once:
+                _show_accepted([(name, job)], as_json=as_json)
+        is_through = True
+    finally:
+        if jobs and not at_once and not (wait and is_through):
+            _show_accepted(jobs, as_json=as_json)
+        if 1 < len(named) > len(jobs):
+            print(f"inferq: {len(jobs)} of {len(named)} accepted", file=sys.stderr)
+    return jobs
+
+
+def _show_accepted(jobs: Sequence[tuple[str, Job]], *, as_json: bool) -> None:
+    if screen.is_terminal() and len(jobs) > 1 and not as_json:
+        screen.table(("FILE", "ID"), [(name, job.id) for name, job in jobs])
+        return
+    for _, job in jobs:
+        if as_json:
+            screen.json_line(job.raw)
+        else:
+            print(job.id, flush=True)
+
+
 def _submitted(
     client: Client, model: str, named: Iterable[Named], options: Mapping[str, Any]
 ) -> Iterator[tuple[str, Job]]:
@@ -171,7 +198,11 @@ def _waited(client: Client, jobs: Sequence[tuple[str, Job]], timeout: float | No
     ]
 
 
-def _show_answers(jobs: Sequence[tuple[str, Job]]) -> None:
+def _show_answers(jobs: Sequence[tuple[str, Job]], *, as_json: bool) -> None:
+    if as_json:
+        for _, job in jobs:
+            screen.json_line(job.raw)
+        return
     rows = [(name, job.status, screen.best(job), screen.seconds_words(job.total_seconds), job.id) for name, job in jobs]
     screen.table(("FILE", "STATUS", "ANSWER", "TIME", "ID"), rows)
 
@@ -190,6 +221,14 @@ def _chosen(values: Mapping[str, Any], output: str | None) -> Mapping[str, Any]:
     if output not in values:
         raise CommandFailed(f"the job has no output {output!r}", f"It has {', '.join(values)}.")
     return {output: values[output]}
+
+
+@contextmanager
+def _writing(to: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise CommandFailed(f"{to} can't be written: {exc.strerror}", "Name another file with --to.") from exc
 
 
 def _write_arrays(to: Path, values: Mapping[str, Any]) -> None:

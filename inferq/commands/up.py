@@ -20,7 +20,7 @@ def up(options: StackOptions) -> None:
 async def _run(options: StackOptions) -> None:
     async with EmbeddedStack(options, report=report) as stack:
         await stack.wait()
-        report("stopping")
+        report(f"stopping; running work may take up to {options.drain_seconds:g} s, Ctrl-C again stops at once")
 
 
 def report(line: str) -> None:

@@ -21,6 +21,15 @@ AFTER_DRAIN_SECONDS = 5.0
 """What a process gets on top of its drain time before it is killed."""
 
 
+def refused_models(api_address: tuple[str, int]) -> int:
+    """How many models the workers refuse to serve; 0 where the api tells only those who have a key."""
+    status, body = http_get(*api_address, "/models")
+    if status != 200:
+        return 0
+    models: list[dict[str, Any]] = json.loads(body)["models"]
+    return sum(1 for model in models if model["refusal"])
+
+
 class Command:
     """One process of the product, `python -m …`; ready as soon as its subclass's probe says so."""
 

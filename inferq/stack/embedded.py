@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from inferq.stack.components import PYTHON, ApiProcess, WebhookWorkerProcess, WorkerProcess
+from inferq.stack.components import PYTHON, ApiProcess, WebhookWorkerProcess, WorkerProcess, refused_models
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
+from inferq.stack.given import check_engine, check_models, check_redis
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
 from inferq.stack.readiness import Server
 from inferq.stack.supervisor import Report, Supervisor
@@ -151,6 +152,7 @@ class EmbeddedStack:
 
     async def _start(self) -> None:
         options = self.options
+        await self._check_given()
         self._listener = open_listening_socket(options.host, options.port)
         self._lock = _locked(options.data)
         environment = dict(options.environment)
@@ -168,6 +170,16 @@ class EmbeddedStack:
         elif found is not None:
             environment |= await self._start_engine(found)
         await self._start_product(environment, self._listener)
+
+    async def _check_given(self) -> None:
+        """Raise StackError about what isn't there, before anything is started or written."""
+        options = self.options
+        if options.engine is None:
+            check_models(options.models)
+        else:
+            await check_engine(options.engine)
+        if options.redis_url is not None:
+            await check_redis(options.redis_url)
 
     async def _start_store(self, found: StackEnvironment) -> str:
         """Start Valkey; returns its URL."""
@@ -231,6 +243,9 @@ class EmbeddedStack:
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         await self._supervisor.wait_ready(*workers, *couriers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
+        if refused := await asyncio.to_thread(refused_models, address):
+            count = "1 model" if refused == 1 else f"{refused} models"
+            self._report(f"{count} can't be served: `inferq models --url {self.url}` says why")
         self._report(f"ready: {self.url}")
 
     async def _start_stage(self, *servers: Server, timeout_seconds: float) -> None:
@@ -254,9 +269,12 @@ class EmbeddedStack:
 
 
 def _locked(data: Path) -> int:
-    """A descriptor that holds the data folder's lock; StackError when another stack holds it."""
-    data.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """A descriptor that holds the data folder's lock; StackError when another stack holds it, or it can't be made."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StackError(f"the data folder {data} can't be written: {error.strerror}; use another --data") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

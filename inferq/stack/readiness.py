@@ -40,19 +40,26 @@ def wait_until_ready(server: Server, timeout_seconds: float) -> None:
     """Return once the server is ready; StackError with the end of its log when it ends or the time is up."""
     deadline = time.monotonic() + timeout_seconds
     while not server.is_ready():
-        raise_if_failed(server, deadline, timeout_seconds)
+        raise_if_ended(server)
+        raise_if_late(server, deadline, timeout_seconds)
         time.sleep(POLL_SECONDS)
 
 
-def raise_if_failed(server: Server, deadline: float, timeout_seconds: float) -> None:
-    """StackError with the end of the server's log when its process has ended or the deadline has passed."""
+def raise_if_ended(server: Server) -> None:
+    """StackError with the end of the server's log when its process has ended."""
     if not server.process.is_running:
-        reason = f"{server.name} ended with {ending(server.process)} before it was ready"
-    elif time.monotonic() >= deadline:
-        reason = f"{server.name} was not ready after {timeout_seconds:g} s"
-    else:
-        return
-    raise StackError(f"{reason} (log: {server.process.program.log_path})", server.process.last_log_lines())
+        raise _failed(server, f"ended with {ending(server.process)} before it was ready")
+
+
+def raise_if_late(server: Server, deadline: float, timeout_seconds: float) -> None:
+    """StackError with the end of the server's log when the deadline has passed."""
+    if time.monotonic() >= deadline:
+        raise _failed(server, f"was not ready after {timeout_seconds:g} s")
+
+
+def _failed(server: Server, what: str) -> StackError:
+    log_path = server.process.program.log_path
+    return StackError(f"{server.name} {what} (log: {log_path})", server.process.last_log_lines())
 
 
 def ending(process: Process) -> str:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inferq.stack.readiness import POLL_SECONDS, Server, ending, raise_if_failed
+from inferq.stack.readiness import POLL_SECONDS, Server, ending, raise_if_ended, raise_if_late
 
 Report = Callable[[str], None]
 
@@ -56,7 +56,10 @@ class Supervisor:
             stage.append(Watched(server, started_at=time.monotonic()))
 
     async def wait_ready(self, *servers: Server, timeout_seconds: float) -> None:
-        """Return once all are ready, one line each; StackError when any server of the stack ends or time is up."""
+        """Return once all are ready, one line each.
+
+        StackError when any server of the stack ends, or about the one that is not ready when time is up.
+        """
         deadline = time.monotonic() + timeout_seconds
         waiting = list(servers)
         while waiting:
@@ -64,7 +67,8 @@ class Supervisor:
                 self._report(f"{waiting.pop(0).name} ready")
                 continue
             for watched in self._watched():
-                raise_if_failed(watched.server, deadline, timeout_seconds)
+                raise_if_ended(watched.server)
+            raise_if_late(waiting[0], deadline, timeout_seconds)
             await asyncio.sleep(POLL_SECONDS)
 
     async def run(self) -> None:

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 
 from inferq.cli import main
+from inferq.client import Client, Job
 from inferq.client.tensors import to_binary
+from inferq.stack.triton import MODELS
 from tests.support.scripted_http import Answer, ScriptedServer, scripted_server
 
 ID = "0123456789abcdef" * 2
+NO_MODELS = MODELS / "efficientnet_lite0" / "1"
 ESPRESSO = [{"label": "espresso", "index": 967, "score": 0.95219}, {"label": None, "index": 3, "score": 0.01}]
 
 
@@ -135,7 +138,55 @@ def test_a_refused_file_does_not_hold_up_the_others(run: Run, photos: list[Path]
         ran = run("submit", "classifier", *photos, server=server)
     assert ran.status == 1
     assert ran.out == f"{ID}\n"
-    assert ran.err == f"inferq: {photos[0]}: Not a picture.\n"
+    assert ran.err == f"inferq: {photos[0]}: Not a picture.\ninferq: 1 of 2 accepted\n"
+
+
+def test_ids_are_printed_before_the_next_file_is_sent_and_not_lost_when_it_fails(
+    run: Run, photos: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[str] = []
+    send = Client.submit
+
+    def noted(client: Client, *arguments: Any, **options: Any) -> Job:
+        printed.append(capsys.readouterr().out)
+        return send(client, *arguments, **options)
+
+    monkeypatch.setattr(Client, "submit", noted)
+    gone = problem(404, "unknown_model", "There is no model 'm'.")
+    with scripted_server([Answer(202, job(job_id="1" * 32)), gone]) as server:
+        ran = run("submit", "m", *photos, server=server)
+    assert (printed, ran.status) == (["", f"{'1' * 32}\n"], 1)
+    assert ran.err.startswith("inferq: 1 of 2 accepted\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",), ("--wait",), ("--wait", "--json")])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_id_is_lost_when_a_later_file_fails(
+    run: Run, photos: list[Path], arguments: tuple[str, ...], terminal: bool
+) -> None:
+    gone = problem(404, "unknown_model", "There is no model 'm'.")
+    with scripted_server([Answer(202, job(job_id="1" * 32)), gone]) as server:
+        ran = run("submit", "m", *photos, *arguments, server=server, terminal=terminal)
+    assert ran.out.count("1" * 32) == 1
+
+
+def test_a_priority_has_an_option_of_its_own(run: Run, photos: list[Path]) -> None:
+    with scripted_server([Answer(202, job())]) as server:
+        assert run("submit", "m", photos[0], "--priority", "high", server=server).status == 0
+    assert b"high" in server.seen[0].body
+
+
+def test_a_result_that_can_not_be_written_is_a_sentence(run: Run, tmp_path: Path) -> None:
+    with scripted_server([array_result(x=np.arange(3))]) as server:
+        for ending in ("npy", "npz"):
+            ran = run("result", ID, "--to", tmp_path / "nope" / f"r.{ending}", server=server)
+            assert (ran.status, ran.err.splitlines()[0].rpartition(" can't be ")[2]) == (
+                1,
+                "written: No such file or directory",
+            )
+    with scripted_server([Answer(200, {"best": ESPRESSO})]) as server:
+        ran = run("result", ID, "--to", tmp_path / "nope" / "r.json", server=server)
+    assert (ran.status, "can't be written" in ran.err) == (1, True)
 
 
 def test_an_unknown_model_ends_the_command_and_lists_those_there_are(run: Run, photos: list[Path]) -> None:
@@ -143,7 +194,7 @@ def test_an_unknown_model_ends_the_command_and_lists_those_there_are(run: Run, p
     with scripted_server([refusal]) as server:
         ran = run("submit", "x", *photos, server=server)
     assert (ran.status, ran.out) == (1, "")
-    assert ran.err == "inferq: There is no model 'x'.\nThere are: a, b.\n"
+    assert ran.err == "inferq: 0 of 2 accepted\ninferq: There is no model 'x'.\nThere are: a, b.\n"
     assert len(server.seen) == 1
 
 
@@ -347,10 +398,22 @@ def test_help_names_every_command(run: Run) -> None:
     ("arguments", "complaint"),
     [
         (["--host", "no.such.host.invalid"], "can't be resolved"),
+        (["--models", "no/such/folder"], "the model repository no/such/folder is not a folder"),
+        (["--models", str(NO_MODELS)], f"the model repository {NO_MODELS} has no models"),
+        (["--engine", "localhost"], "the engine's address 'localhost' is not HOST:PORT"),
+        (["--models", str(MODELS / "identity")], "is a model, not a model repository"),
     ],
 )
 def test_a_stack_that_can_not_start_says_why(run: Run, tmp_path: Path, arguments: list[str], complaint: str) -> None:
-    ran = run("up", *arguments, "--port", "0", "--data", tmp_path)
+    ran = run("up", *arguments, "--port", "0", "--data", tmp_path / "data")
     assert (ran.status, ran.out) == (1, "")
     assert ran.err.startswith("inferq: ")
     assert complaint in ran.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_folder_that_can_not_be_made_is_a_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = run("up", "--port", "0", "--data", tmp_path / "file" / "data")
+    assert (ran.status, len(ran.err.splitlines())) == (1, 1)
+    assert "can't be written: Not a directory; use another --data" in ran.err

@@ -110,6 +110,14 @@ def test_a_submit_is_repeated_with_the_same_key_and_bytes_until_the_server_answe
     assert len({(step.call.headers["Idempotency-Key"], step.call.content) for step in world.sent}) == 1
 
 
+def test_a_text_that_was_meant_as_a_files_name_is_explained(world: World) -> None:
+    refusal = problem(415, "unsupported_media_type")
+    with pytest.raises(RequestRefused, match=r"^Because\. A str is sent as text: pass a Path to send a file\.$"):
+        world.play(world.flows().submit(requests.submit("m", "coffee.jpg", {}, "k")), refusal)
+    with pytest.raises(RequestRefused, match=r"^Because\.$"):
+        world.play(world.flows().submit(requests.submit("m", b"bytes", {}, "k")), refusal)
+
+
 def test_a_busy_server_is_asked_again_no_earlier_than_it_says(world: World) -> None:
     world.play(world.flows().get(ID, 0), AWAY, answer(200, job("queued")))
     assert world.pauses == [pytest.approx(2.1)]

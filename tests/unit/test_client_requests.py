@@ -69,6 +69,12 @@ def test_a_file_opened_as_text_is_refused_before_anything_is_sent() -> None:
         requests.submit("m", io.StringIO("text"), {}, "k")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("value", [[1, 2, 3], (1,), 5, 1.5, None, {"x": [1, 2]}])
+def test_what_is_no_input_is_refused_with_what_is_taken(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"can't be sent: an input is a numpy array \(.*\), a Path"):
+        requests.submit("m", value, {}, "k")
+
+
 def test_an_array_without_a_name_travels_as_npy() -> None:
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     _, data = parts_of(requests.submit("m", array, {}, "k"))["file"]

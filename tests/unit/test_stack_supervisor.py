@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferq.stack.errors import StackError
 from inferq.stack.process import Process, Program
 from inferq.stack.supervisor import (
     FIRST_BACKOFF_SECONDS,
@@ -29,13 +30,14 @@ class Script:
         argv = (sys.executable, "-c", source)
         self.process = Process(Program(name, argv, dict(os.environ), folder / f"{name}.log"))
         self.launches = 0
+        self.becomes_ready = True
 
     def launch(self) -> None:
         self.launches += 1
         self.process.start()
 
     def is_ready(self) -> bool:
-        return True
+        return self.becomes_ready
 
     def stop(self) -> None:
         self.process.stop()
@@ -103,6 +105,19 @@ def test_a_restart_that_fails_is_tried_again_while_the_others_go_on(crashing: Sc
     log.rmdir()
     supervisor.run_once(1e9 + 2)
     assert lines[-1] == "crasher restarted"
+
+
+@pytest.mark.anyio
+async def test_the_server_that_is_not_ready_in_time_is_named_and_not_those_that_are(tmp_path: Path) -> None:
+    supervisor = Supervisor(lambda line: None)
+    first, late = (Script(name, "import time; time.sleep(600)", tmp_path) for name in ("first", "late"))
+    late.becomes_ready = False
+    try:
+        supervisor.launch(first, late)
+        with pytest.raises(StackError, match=r"^late was not ready after 0\.1 s"):
+            await supervisor.wait_ready(first, late, timeout_seconds=0.1)
+    finally:
+        supervisor.kill()
 
 
 @pytest.mark.anyio

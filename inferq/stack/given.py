@@ -1,0 +1,98 @@
+"""What a person hands to the stack: an engine, a Redis, a model repository; looked at before anything starts.
+
+Owns the look and the sentence about what is missing. Must not judge more: api and workers say the rest themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from inferq.stack.errors import StackError
+
+PATIENCE_SECONDS = 5.0
+"""How long a given server may take to answer: it may be starting in this moment."""
+
+POLL_SECONDS = 0.1
+DEFAULT_REDIS_PORT = 6379
+DEFAULT_SENTINEL_PORT = 26379
+
+Address = tuple[str, int]
+
+
+def check_models(repository: Path) -> None:
+    """Raise StackError unless the folder holds what may be a model."""
+    try:
+        if not repository.is_dir():
+            raise StackError(f"the model repository {repository} is not a folder")
+        is_model = (repository / "config.pbtxt").is_file()
+        has_models = any(path.is_dir() and not path.name.startswith(".") for path in repository.iterdir())
+    except OSError as error:
+        raise StackError(f"the model repository {repository} can't be read: {error.strerror}") from error
+    if is_model:
+        raise StackError(f"{repository} is a model, not a model repository: name the folder that holds it")
+    if not has_models:
+        raise StackError(f"the model repository {repository} has no models: each is a folder in it")
+
+
+async def check_engine(addresses: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Raise StackError unless something accepts connections at one of `host:port[,host:port]`."""
+    engines = [_split(part, 0) for part in addresses.split(",")]
+    if any(port == 0 for _, port in engines):
+        raise StackError(f"the engine's address {addresses!r} is not HOST:PORT (its gRPC port, as a rule 8001)")
+    if not await _answers(engines, patience_seconds):
+        raise StackError(f"no engine answers at {addresses}")
+
+
+async def check_redis(url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Raise StackError unless something accepts connections where the URL says; its form is the api's to judge."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return
+    if not parts.scheme.startswith("redis"):
+        return
+    port = DEFAULT_SENTINEL_PORT if "sentinel" in parts.scheme else DEFAULT_REDIS_PORT
+    hosts = parts.netloc.rpartition("@")[2]
+    if not await _answers([_split(part, port) for part in hosts.split(",")], patience_seconds):
+        raise StackError(f"no Redis answers at {without_password(url)}")
+
+
+def without_password(url: str) -> str:
+    """The URL with `***` where its credentials stand, and without a query, which may hold some too."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{'***@' if '@' in parts.netloc else ''}{hosts}{parts.path}"
+
+
+def _split(address: str, default_port: int) -> Address:
+    """Host and port of `host`, `host:port` or `[v6]:port`; port 0, where nobody listens, for one that is none."""
+    host, _, port = address.strip().rpartition(":")
+    if not host or port.endswith("]"):
+        host, port = address.strip(), str(default_port)
+    return host.strip("[]") or "localhost", int(port) if port.isascii() and port.isdigit() else 0
+
+
+async def _answers(addresses: Sequence[Address], patience_seconds: float) -> bool:
+    ends_at = time.monotonic() + patience_seconds
+    while True:
+        for address in addresses:
+            if await _accepts(address, max(POLL_SECONDS, ends_at - time.monotonic())):
+                return True
+        if time.monotonic() >= ends_at:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _accepts(address: Address, timeout_seconds: float) -> bool:
+    with suppress(OSError, OverflowError, UnicodeError):
+        _, writer = await asyncio.wait_for(asyncio.open_connection(*address), timeout_seconds)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return True
+    return False
