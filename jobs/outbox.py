@@ -40,5 +40,4 @@ def lua_prelude() -> str:
     """The same for scripts: all of it but the instant, which they append as eight bytes, most significant first."""
     head = arq_job(1 << 63)[:-_INSTANT_BYTES]
     escaped = "".join(f"\\{byte:03d}" for byte in head)
-    words = ", ".join(f"'{event.word}'" for event in WebhookEvent)
-    return f"local ARQ_JOB_HEAD = '{escaped}'\nlocal HELD_MS = {HELD_MS}\nlocal EVENTS = {{{words}}}\n"
+    return f"local ARQ_JOB_HEAD = '{escaped}'\nlocal HELD_MS = {HELD_MS}\n"

@@ -11,16 +11,18 @@ local function enqueue(delivery, now)
 end
 
 local function announce(id, tenant, wanted, event, now)
-  local job, delivery, instant = job_key(id), delivery_of(id, event), text(now)
-  if string.find(wanted, ' ' .. event .. ' ', 1, true) and redis.call('EXISTS', delivery_key(delivery)) == 0 then
-    local host = redis.call('HGET', job, 'webhook_host') or ''
-    redis.call('HSET', delivery_key(delivery), 'tenant', tenant, 'host', host, 'status', 'pending', 'attempts', '0',
-      'tried', '0', 'created_ms', instant, 'since_ms', instant, 'next_ms', instant)
+  local job, delivery, instant, word = job_key(id), delivery_of(id, event), text(now), ' ' .. event .. ' '
+  local host, told, pending = unpack(redis.call('HMGET', job, 'webhook_host', 'webhook_told', 'webhook_pending'))
+  told, pending = told or ' ', tonumber(pending or 0)
+  if string.find(wanted, word, 1, true) and not string.find(told, word, 1, true) then
+    pending = pending + 1
+    redis.call('HSET', delivery_key(delivery), 'tenant', tenant, 'host', host or '', 'status', 'pending',
+      'attempts', '0', 'tried', '0', 'created_ms', instant, 'since_ms', instant, 'next_ms', instant)
     redis.call('PEXPIRE', delivery_key(delivery), text(HELD_MS))
     redis.call('ZADD', undelivered_key(tenant), instant, delivery)
-    redis.call('HSET', job, 'webhook_event', event, 'webhook_status', 'pending', 'webhook_attempts', '0')
-    redis.call('HINCRBY', job, 'webhook_pending', 1)
+    redis.call('HSET', job, 'webhook_event', event, 'webhook_status', 'pending', 'webhook_attempts', '0',
+      'webhook_told', told .. event .. ' ', 'webhook_pending', pending)
     enqueue(delivery, now)
   end
-  return (tonumber(redis.call('HGET', job, 'webhook_pending') or 0) > 0) and HELD_MS or 0
+  return pending > 0 and HELD_MS or 0
 end

@@ -19,7 +19,7 @@ if tonumber(redis.call('HGET', job_key(id), 'webhook_pending') or 0) > 0 then
   redis.call('RENAME', job_key(id), gone_key(id))
   if redis.call('HGET', gone_key(id), 'state') == 'succeeded' then redis.call('HDEL', gone_key(id), 'outcome') end
 else
-  for _, event in ipairs(EVENTS) do
+  for event in string.gmatch(redis.call('HGET', job_key(id), 'webhook_told') or '', '%S+') do
     local delivery = delivery_of(id, event)
     redis.call('UNLINK', delivery_key(delivery), attempts_key(delivery))
     redis.call('ZREM', undelivered_key(tenant), delivery)

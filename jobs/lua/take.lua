@@ -5,10 +5,10 @@
 -- KEYS none.  ARGV now override, limit, lease ms, room of a host that is not listed; then per host: name, room
 -- Replies {now, entries dropped, next due ms or 0, {delivery, lease expiry ms, {field, value...} of the delivery, the
 --   same of its job's record}...}. Entries that are no delivery, or one that has ended, are dropped.
--- uses: prelude part
+-- uses: prelude
 
 local now, limit, lease_ms, rooms = now_ms(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), {}
-local MOST_LOOKED_AT, ELSEWHERE_MS = 1000, 1000
+local MOST_LOOKED_AT, ELSEWHERE_MS = 250, 1000
 local places, taken, parked, dropped, has_queue = {}, {}, {}, {}, {}
 for i = 5, #ARGV, 2 do rooms[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
@@ -23,8 +23,9 @@ end
 local function take(delivery, host)
   if redis.call('SET', arq_in_progress_key(delivery), '1', 'PX', text(lease_ms), 'NX') then
     rooms[host] = (rooms[host] or tonumber(ARGV[4])) - 1
-    local about = redis.call('HGETALL', about_key(job_of(delivery)))
-    taken[#taken + 1] = {delivery, text(now + lease_ms), redis.call('HGETALL', delivery_key(delivery)), about}
+    local job = redis.call('HGETALL', job_key(job_of(delivery)))
+    if #job == 0 then job = redis.call('HGETALL', gone_key(job_of(delivery))) end
+    taken[#taken + 1] = {delivery, text(now + lease_ms), redis.call('HGETALL', delivery_key(delivery)), job}
     place(delivery, now + lease_ms)
   else  -- one of arq's own workers has it
     place(delivery, now + ELSEWHERE_MS)
