@@ -9,7 +9,7 @@
 -- uses: prelude enter ready load admit
 
 local now, version, record_ms = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local depths, stored, replies = {}, {}, {}
+local depths, stored, replies, known = {}, {}, {}, {}
 
 local function depth(model)
   depths[model] = depths[model] or redis.call('ZCARD', ready_key(model)) + redis.call('ZCARD', scheduled_key(model))
@@ -39,13 +39,13 @@ local function store(id, tenant, model, request, head_start, run_at, queue_ttl, 
   enter(index_key(tenant), text(now), id)
   hold(id, nbytes, tenant, model)
   if due > now then enter(scheduled_key(model), text(due), id) else enter_ready(model, tenant, score, id) end
-  depths[model], stored[model] = depth(model) + 1, true
+  depths[model], stored[model], known[id] = depth(model) + 1, true, true
   return nil, lifetime
 end
 
 local function submit(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, idem_key, fingerprint,
   webhook, host, nbytes)
-  local state = redis.call('HGET', job_key(id), 'state')
+  local state = known[id] and redis.call('HGET', job_key(id), 'state')
   if state == 'queued' or state == 'in_progress' then return 'OK', id end  -- our own call, after a lost reply
   local first, is_same = first_of(idem_key, fingerprint)
   local word, lifetime_ms = state and 'OK' or first and (is_same and 'REPLAYED' or 'CONFLICT'), nil
@@ -61,6 +61,15 @@ local function submit(id, tenant, model, request, head_start, run_at, queue_ttl,
   return 'OK', id
 end
 
+-- One look at all: hardly ever is one of them there before.
+local function look()
+  local records = {}
+  for i = 12, #ARGV, 14 do records[#records + 1] = job_key(ARGV[i]) end
+  if redis.call('EXISTS', unpack(records)) == 0 then return end
+  for i = 12, #ARGV, 14 do known[ARGV[i]] = true end
+end
+
+look()
 for i = 12, #ARGV, 14 do replies[#replies + 1] = {submit(unpack(ARGV, i, i + 13))} end
 enter_all()
 write_load()
