@@ -180,13 +180,28 @@ def test_a_signal_while_starting_ends_it_too(start_up: StartUp) -> None:
     assert not [pid for pid in processes if is_alive(pid)]
 
 
+def test_a_second_signal_does_not_wait_for_what_runs(start_up: StartUp) -> None:
+    up = start_up({"INFERQ_DRAIN_SECONDS": "600"})
+    up.wait_ready()
+    processes, api = descendants(up.process.pid), up.child("-m api")
+    os.kill(up.child("-m workers inference"), signal.SIGSTOP)
+    up.process.send_signal(signal.SIGINT)
+    wait_for(lambda: not is_alive(api))
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(30) == 0
+    assert not [pid for pid in processes if is_alive(pid)]
+
+
 def test_given_parts_are_used_and_not_started_or_stopped(
     start_up: StartUp, start_valkey: StartValkey, engine: TritonServer
 ) -> None:
     valkey = start_valkey()
     up = start_up(redis_url=valkey.url, engine=engine.grpc_address)
     up.wait_ready()
-    assert [line.split()[0] for line in up.lines] == ["api-1", "worker-1", "webhook-worker-1", "ready:"]
+    *parts, refusals, ready = up.lines
+    assert [line.split()[0] for line in parts] == ["api-1", "worker-1", "webhook-worker-1"]
+    assert re.search(r"^\d+ models? can't be served: `inferq models --url http://.*` says why$", refusals)
+    assert ready.startswith("ready: http://")
     up.process.terminate()
     assert up.process.wait(60) == 0
     assert valkey.is_ready()
