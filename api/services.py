@@ -11,7 +11,7 @@ from typing import Final
 
 from api.auth import Gate
 from api.catalog import Catalog
-from api.gather import Gatherer
+from jobs.gather import Gatherer
 from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings

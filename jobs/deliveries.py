@@ -111,6 +111,15 @@ class Redelivered(StrEnum):
     NOT_FOUND = "NOT_FOUND"
 
 
+class Record(NamedTuple):
+    """What an attempt came to: the delivery's status after it, and when it is tried again (Unix ms, 0: never)."""
+
+    delivery: Delivery
+    attempt: Attempt
+    status: DeliveryStatus
+    next_ms: int = 0
+
+
 class Replayed(NamedTuple):
     """How many deliveries a range replay set going; `next_since_ms` is where the next one begins, None at the end."""
 
@@ -141,24 +150,15 @@ class Deliveries:
         now_ms, dropped, next_due_ms, *taken = reply
         return Hand([_taken(int(now_ms), *item) for item in taken], int(now_ms), int(float(next_due_ms)), dropped)
 
-    async def attempt(self, delivery: Delivery, attempt: Attempt, status: DeliveryStatus, next_ms: int = 0) -> bool:
-        """Record an attempt, and with it that the delivery is tried again at `next_ms` or has come to an end.
+    async def record(self, records: Sequence[Record]) -> list[bool]:
+        """Record attempts in one round trip, and with each that the delivery is tried again or has come to an end.
 
-        False where the delivery is gone or had ended before: another worker may have been faster.
+        False where a delivery is gone or had ended before: another worker may have been faster. Bears repetition.
         """
-        call = Call(
-            self._clock_ms(),
-            delivery.id,
-            delivery.job_id,
-            delivery.event.word,
-            codec.encode(asdict(attempt)),
-            status.value,
-            next_ms,
-            MOST_KEPT_ATTEMPTS,
-            script="attempt",
+        replies = await self._connection.run(
+            *(Call(self._clock_ms(), *_record_arguments(record), script="attempt") for record in records)
         )
-        (word,) = await self._connection.run(call)
-        return bool(word == b"OK")
+        return [word in (b"OK", b"ALREADY") for word in replies]
 
     async def of_job(self, job_id: str) -> list[Delivery]:
         """All deliveries of a job with their logs, oldest first; whose job it is must be known before."""
@@ -218,6 +218,13 @@ def _taken(now_ms: int, delivery: bytes, until_ms: bytes, fields: Sequence[bytes
 
 def _pairs(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _record_arguments(record: Record) -> tuple[Any, ...]:
+    delivery, attempt, status, next_ms = record
+    plain = codec.encode(asdict(attempt))
+    word, began_ms = delivery.event.word, attempt.at_ms
+    return (delivery.id, delivery.job_id, word, plain, status.value, next_ms, MOST_KEPT_ATTEMPTS, began_ms)
 
 
 def _parts(delivery: str) -> tuple[str, str, str]:

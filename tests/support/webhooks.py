@@ -5,10 +5,11 @@ Owns short verbs. Must not assert anything.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jobs import outbox
-from jobs.deliveries import Attempt, Deliveries, Delivery, Hand, Taken
+from jobs.deliveries import Attempt, Deliveries, Delivery, Hand, Record, Taken
 from jobs.store import Fail, Succeed
 from jobs.webhook import DeliveryStatus, Webhook, WebhookEvent
 from tests.support.stores import Rig, a_result, an_error
@@ -27,6 +28,7 @@ class Outbox:
     def __init__(self, rig: Rig, *, has_webhooks: bool = True) -> None:
         self.rig = rig
         self._has_webhooks = has_webhooks
+        self._now_ms = 0
         self.deliveries = Deliveries(rig.connection, rig.clock)
 
     async def submit(self, *events: WebhookEvent, url: str = URL, **options: Any) -> str:
@@ -67,8 +69,11 @@ class Outbox:
         return {found.id: found for found in await self.deliveries.of_job(job_id)}[delivery]
 
     async def settle(self, delivery: str, status: DeliveryStatus, attempt: Attempt = DONE, next_ms: int = 0) -> bool:
-        """Record an attempt as the worker does."""
-        return await self.deliveries.attempt(await self.delivery(delivery), attempt, status, next_ms)
+        """Record an attempt as the worker does, each at an instant of its own."""
+        self._now_ms += 1
+        made = replace(attempt, at_ms=self._now_ms)
+        (is_first,) = await self.deliveries.record([Record(await self.delivery(delivery), made, status, next_ms)])
+        return is_first
 
 
 def message(job_id: str, event: WebhookEvent) -> str:

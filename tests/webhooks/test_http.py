@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from jobs import keys
 from jobs.connection import Call
-from jobs.deliveries import Attempt, Deliveries
+from jobs.deliveries import Attempt, Deliveries, Record
 from jobs.record import LOCAL_TENANT
 from jobs.settings import SettingsError, WebhookSettings, load
 from jobs.webhook import DeliveryStatus, WebhookEvent, tenant_secrets
@@ -56,7 +56,7 @@ async def failed(api: Api, **options: Any) -> tuple[str, Deliveries]:
 
 async def settle(deliveries: Deliveries, job_id: str, status: DeliveryStatus) -> None:
     (delivery,) = await deliveries.of_job(job_id)
-    assert await deliveries.attempt(delivery, REFUSED, status)
+    assert await deliveries.record([Record(delivery, REFUSED, status)]) == [True]
 
 
 async def test_a_job_shows_where_its_messages_go_and_never_their_secret(api: Api) -> None:

@@ -8,6 +8,7 @@ from arq.jobs import Job as ArqJob
 from arq.jobs import JobStatus, deserialize_job
 
 from jobs import codec, keys
+from jobs.deliveries import Record
 from jobs.outbox import DELIVER, HELD_MS, arq_job
 from jobs.record import LOCAL_TENANT
 from jobs.state import State
@@ -246,12 +247,26 @@ async def test_an_attempt_that_comes_too_late_changes_nothing_but_the_log(rig: R
     job_id = await outbox.succeed()
     taken = await outbox.only()
     assert await outbox.settle(taken.id, DELIVERED, DONE)
-    late = await outbox.delivery(taken.id)
-    assert not await outbox.deliveries.attempt(late, REFUSED, PENDING, rig.clock.now_ms)
-    assert not await outbox.deliveries.attempt(late, REFUSED, FAILED)
+    assert not await outbox.settle(taken.id, PENDING, REFUSED, rig.clock.now_ms)
+    assert not await outbox.settle(taken.id, FAILED, REFUSED)
     (delivery,) = await outbox.deliveries.of_job(job_id)
-    assert (delivery.status, delivery.attempts, delivery.log) == (DELIVERED, 3, (DONE, REFUSED, REFUSED))
+    assert (delivery.status, delivery.attempts) == (DELIVERED, 3)
+    assert [attempt.status for attempt in delivery.log] == [200, 500, 500]
     assert (await rig.job(job_id)).webhook_status is DELIVERED
+
+
+@pytest.mark.parametrize(("status", "next_ms"), [(DELIVERED, 0), (FAILED, 0), (PENDING, START_MS + 1000)])
+async def test_a_record_that_is_sent_twice_counts_once(rig: Rig, status: DeliveryStatus, next_ms: int) -> None:
+    """As after a lost reply of Redis."""
+    outbox = Outbox(rig)
+    job_id = await outbox.succeed()
+    record = Record((await outbox.only()).delivery(), REFUSED, status, next_ms)
+    assert await outbox.deliveries.record([record, record]) == [True, True]
+    before = await rig.snapshot()
+    assert await outbox.deliveries.record([record]) == [True]
+    assert await rig.snapshot() == before
+    (delivery,) = await outbox.deliveries.of_job(job_id)
+    assert (delivery.status, delivery.attempts, delivery.tried, delivery.log) == (status, 1, 1, (REFUSED,))
 
 
 async def test_the_log_is_capped(rig: Rig) -> None:

@@ -5,7 +5,7 @@ decided elsewhere.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from time import monotonic
@@ -13,7 +13,7 @@ from typing import Final
 
 from jobs.codec import CodecError
 from jobs.connection import StoreError
-from jobs.deliveries import Attempt, Deliveries, Delivery, Taken
+from jobs.deliveries import Attempt, Delivery, Record, Taken
 from jobs.store import JobStore
 from jobs.webhook import DeliveryStatus
 from workers.persist import persist
@@ -33,7 +33,7 @@ class Courier:
     """Carries one message a call, any number of calls at once. Raises StoreError while Redis is away."""
 
     store: JobStore
-    deliveries: Deliveries
+    record: Callable[[Record], Awaitable[bool]]
     sender: Sender
     secrets: Mapping[str, tuple[str, ...]]
     pauses_seconds: tuple[float, ...]
@@ -74,8 +74,8 @@ class Courier:
     async def _record(self, delivery: Delivery, reply: Reply, began_ms: int, duration_ms: int) -> None:
         status, next_ms = self._judge(delivery, reply, began_ms + duration_ms)
         attempt = Attempt(began_ms, duration_ms, reply.status, reply.fault or "")
-        is_first = await persist(lambda: self.deliveries.attempt(delivery, attempt, status, next_ms))
-        if is_first and status is DeliveryStatus.FAILED:
+        record = Record(delivery, attempt, status, next_ms)
+        if await persist(lambda: self.record(record)) and status is DeliveryStatus.FAILED:
             log.warning("delivery %s failed for good: %s", delivery.id, reply.fault)
 
     def _judge(self, delivery: Delivery, reply: Reply, ended_ms: int) -> tuple[DeliveryStatus, int]:

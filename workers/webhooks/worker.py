@@ -21,6 +21,7 @@ from arq.worker import Retry, func
 
 from jobs.connection import StoreError
 from jobs.deliveries import Deliveries, Taken
+from jobs.gather import Gatherer
 from jobs.keys import ANNOUNCED_CHANNEL, DELIVERIES_QUEUE
 from jobs.listener import Listener
 from jobs.outbox import DELIVER
@@ -40,6 +41,8 @@ _LOOK_EVERY_SECONDS: Final = 1.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 """Between two looks at the queue: what ends meanwhile is replaced in one round trip."""
 _AFTER_FAULT_SECONDS: Final = 10.0
+_BLOCK: Final = 64
+"""Attempts that are recorded in one round trip."""
 _LEASE_MARGIN_SECONDS: Final = 5.0
 _LONGEST_RUN_SECONDS: Final = 600.0
 _UNLIMITED_TRIES: Final = 1_000_000
@@ -116,8 +119,9 @@ class WebhookWorker(ProcessWorker):
             user_agent=f"inferq/{version('inferq')}",
             tls=tls,
         )
+        self._records = Gatherer(self._deliveries.record, most=_BLOCK)
         courier = Courier(
-            store, self._deliveries, self._sender, settings.webhook_secrets, settings.webhook_schedule, rng or Random()
+            store, self._records, self._sender, settings.webhook_secrets, settings.webhook_schedule, rng or Random()
         )
         self.ctx |= {"courier": courier, "runs": self._runs}
 
@@ -133,6 +137,7 @@ class WebhookWorker(ProcessWorker):
             try:
                 yield
             finally:
+                await self._records.close()
                 with contextlib.suppress(StoreError):
                     await self._registry.leave(self._id)
                 if self._own_resolver is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.gather import Gatherer
+from jobs.gather import Gatherer
 
 pytestmark = pytest.mark.anyio
 
