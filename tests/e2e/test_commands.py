@@ -83,7 +83,7 @@ async def test_up_tells_when_it_is_ready_takes_jobs_and_stops_everything_on_sigi
                 lines.append((await up.stdout.readline()).decode().strip())
                 assert lines[-1], f"it ended: {lines}"
         started = [f"{name} ready" for name in ("valkey", "triton", "api-1", "worker-1", "webhook-worker-1")]
-            assert sorted(lines[:-1]) == sorted(started)
+        assert sorted(lines[:-1]) == sorted(started)
         url = lines[-1].removeprefix("ready: ")
         status, output = await run("submit", "efficientnet_lite0", str(COFFEE), "--wait", "--url", url)
         assert status == 0
