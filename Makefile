@@ -8,6 +8,7 @@ STACK := .venv-stack
 BENCH := .venv-bench
 BIN := $(VENV)/bin
 BUILD := build
+PIP_AUDIT_VERSION := 2.9.0
 UV_VERSION := 0.13.9
 
 # An environment that is there stays with its own interpreter, until PYTHON names another one.
@@ -88,6 +89,14 @@ verify: $(PRODUCT_READY) ## Prove that generated files and locks are fresh
 	@diff -r --exclude=__init__.py --exclude=__pycache__ $(BUILD)/proto/workers/triton/pb workers/triton/pb \
 		|| { echo "the stubs are stale: run 'make proto' and commit what it changes" >&2; exit 1; }
 
+.PHONY: fuzz
+fuzz: $(PRODUCT_READY) ## Feed every parser damaged bodies for a minute each (FUZZ_SECONDS=600 for longer)
+	@FUZZ_SECONDS=$(or $(FUZZ_SECONDS),60) $(BIN)/pytest tests/threats/test_fuzz.py $(ARGS)
+
+.PHONY: audit
+audit: $(BUILD)/audit/.ready-$(PIP_AUDIT_VERSION) ## Ask for known holes in what is locked; says so where nobody can be asked
+	@$(BUILD)/audit/bin/python tools/audit.py $(BUILD)/audit/bin/pip-audit
+
 ##@ Change
 .PHONY: fmt
 fmt: $(PRODUCT_READY) ## Format the code and mend what can be mended
@@ -163,6 +172,11 @@ $(BENCH_READY): requirements/bench.lock $(PRODUCT_READY)
 	@$(BENCH)/bin/python $(INSTALL) requirements/bench.lock
 	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		>"$$($(BENCH)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/product.pth"
+	@touch $@
+
+$(BUILD)/audit/.ready-$(PIP_AUDIT_VERSION):
+	@$(PYTHON) -m venv --clear $(BUILD)/audit
+	@$(BUILD)/audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit==$(PIP_AUDIT_VERSION)
 	@touch $@
 
 $(BUILD)/uv/.ready-$(UV_VERSION):
