@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from arq.worker import Retry, func
 
-from jobs.connection import StoreError
+from jobs.connection import StoreError, StoreFull, translate
 from jobs.deliveries import Deliveries, Taken
 from jobs.gather import Gatherer
 from jobs.keys import ANNOUNCED_CHANNEL, DELIVERIES_QUEUE
@@ -57,12 +57,14 @@ class Run:
 
     taken: Taken
     pace: Pace = Pace.PROMPT
+    has_begun: bool = False
     is_recorded: bool = False
 
 
 async def deliver(ctx: dict[str, Any]) -> None:
     """arq's function for a delivery, whose id is the job's; raises Retry where what came of it isn't recorded."""
     run: Run = ctx["runs"][ctx["job_id"]]
+    run.has_begun = True
     try:
         reply = await ctx["courier"].carry(run.taken)
     except StoreError as exc:
@@ -182,9 +184,20 @@ class WebhookWorker(ProcessWorker):
     def _start(self, taken: Taken) -> None:
         self._hosts.begun(taken.host)
         run = self._runs[taken.id] = Run(taken)
-        task = asyncio.create_task(self.run_job(taken.id, taken.until_ms), name=taken.id)
+        task = asyncio.create_task(self._run(run), name=taken.id)
         self.tasks[taken.id] = task
         task.add_done_callback(lambda done: self._ended(run, done))
+
+    async def _run(self, run: Run) -> None:
+        """Let arq run a delivery. arq counts each run, which a full Redis refuses; then it is run without arq: what was
+        delivered makes room."""
+        try:
+            await self.run_job(run.taken.id, run.taken.until_ms)
+        except Exception as exc:  # arq lets redis-py's errors through, and redis belongs to jobs
+            if run.has_begun or not isinstance(translate(exc), StoreFull):
+                raise
+            with contextlib.suppress(Retry):  # it is due again after its lease
+                await deliver({**self.ctx, "job_id": run.taken.id})
 
     def _ended(self, run: Run, task: "asyncio.Task[None]") -> None:
         taken = run.taken
