@@ -26,7 +26,7 @@
 | `inferq:done`, `inferq:started`, `inferq:cancel` | channel | | ids, 32 characters each, back to back |
 | `inferq:delivery:{delivery}` | hash | 7 days while it is tried, then as the record | one message and how far it is |
 | `inferq:attempts:{delivery}` | list, capped | as the delivery | what became of each attempt |
-| `inferq:undelivered:{tenant}` | zset | entries as their deliveries | deliveries not delivered, by creation ms |
+| `inferq:undelivered:{tenant}` | zset | entries 60 days | deliveries not delivered, by creation ms |
 | `inferq:gone:{id}` | hash | until its messages are delivered or given up | the record of a deleted job |
 | `inferq:webhooks` | zset | while not empty | arq's queue of deliveries; score = due ms, or lease expiry ms |
 | `inferq:waiting:{host}` | zset | while not empty | deliveries for which a host has no room; score = due ms |

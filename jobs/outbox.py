@@ -16,6 +16,9 @@ DELIVER: Final = "deliver"
 HELD_MS: Final = 7 * 86_400_000
 """How long a message waits for being delivered or given up, with everything that it tells about."""
 
+LISTED_MS: Final = 60 * 86_400_000
+"""How long a message that was not delivered stays in its tenant's list of those, which bounds that list."""
+
 _ID: Final = re.compile(r"msg_([0-9a-f]{32})_([a-z]+)", re.ASCII)
 _INSTANT_BYTES: Final = 8
 
@@ -40,4 +43,4 @@ def lua_prelude() -> str:
     """The same for scripts: all of it but the instant, which they append as eight bytes, most significant first."""
     head = arq_job(1 << 63)[:-_INSTANT_BYTES]
     escaped = "".join(f"\\{byte:03d}" for byte in head)
-    return f"local ARQ_JOB_HEAD = '{escaped}'\nlocal HELD_MS = {HELD_MS}\n"
+    return f"local ARQ_JOB_HEAD = '{escaped}'\nlocal HELD_MS = {HELD_MS}\nlocal LISTED_MS = {LISTED_MS}\n"

@@ -19,6 +19,7 @@ local function announce(id, tenant, wanted, event, now)
     redis.call('HSET', delivery_key(delivery), 'tenant', tenant, 'host', host or '', 'status', 'pending',
       'attempts', '0', 'tried', '0', 'created_ms', instant, 'since_ms', instant, 'next_ms', instant)
     redis.call('PEXPIRE', delivery_key(delivery), text(HELD_MS))
+    redis.call('ZREMRANGEBYSCORE', undelivered_key(tenant), '-inf', text(now - LISTED_MS))
     redis.call('ZADD', undelivered_key(tenant), instant, delivery)
     redis.call('HSET', job, 'webhook_event', event, 'webhook_status', 'pending', 'webhook_attempts', '0',
       'webhook_told', told .. event .. ' ', 'webhook_pending', pending)

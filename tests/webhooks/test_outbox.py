@@ -9,7 +9,7 @@ from arq.jobs import JobStatus, deserialize_job
 
 from jobs import codec, keys
 from jobs.deliveries import Record
-from jobs.outbox import DELIVER, HELD_MS, arq_job
+from jobs.outbox import DELIVER, HELD_MS, LISTED_MS, arq_job
 from jobs.record import LOCAL_TENANT
 from jobs.state import State
 from jobs.store import Canceled, Deleted, Fail, Lease, Release, Succeed
@@ -229,6 +229,16 @@ async def test_nothing_is_left_of_a_job_that_is_deleted_after_its_message(rig: R
     await rig.store.delete(job_id, LOCAL_TENANT, force=False)
     assert not [key for key in await rig.keys() if job_id in key]
     assert await rig.redis.zcard(keys.undelivered_key(LOCAL_TENANT)) == 0
+
+
+async def test_the_list_of_what_was_not_delivered_has_an_end(rig: Rig) -> None:
+    outbox = Outbox(rig)
+    await outbox.succeed()
+    await outbox.settle((await outbox.only()).id, FAILED, REFUSED)
+    rig.clock.advance(LISTED_MS + 1)
+    later = await outbox.succeed()
+    listed = await rig.redis.zrange(keys.undelivered_key(LOCAL_TENANT), 0, -1)
+    assert listed == [message(later, WebhookEvent.SUCCEEDED).encode()]
 
 
 async def test_everything_that_a_message_leaves_has_an_end(rig: Rig) -> None:
