@@ -165,7 +165,7 @@ $(STACK_READY): deploy/embedded/requirements.lock
 	@touch $@
 
 # Peers and plots alone; everything else is found in the product's own environment, through the .pth file.
-$(BENCH_READY): requirements/bench.lock $(PRODUCT_READY)
+$(BENCH_READY): requirements/bench.lock | $(PRODUCT_READY)
 	@echo "Setting up $(BENCH) with Python $(PYTHON_VERSION): what inferq is measured beside, half a minute …"
 	@rm -rf $(BENCH)
 	@$(PYTHON) -m venv $(BENCH)
