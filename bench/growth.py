@@ -93,8 +93,7 @@ async def _by_queue(stand: Stand, sizes: Sequence[int], found: Growth) -> None:
     redis.flushall()
     empty_bytes = redis.info("memory")["used_memory"]
     most = max(sizes) * 2
-    limits = {"max_queued": most, "max_open": most, "tenant_max_open": most}
-    settings = StoreSettings(redis_url=stand.servers.redis_url, **limits)
+    settings = StoreSettings(redis_url=stand.servers.redis_url, max_queued=most, max_open=most, tenant_max_open=most)
     store, _ = await JobStore.open(settings)
     queued = 0
     try:
