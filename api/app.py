@@ -81,7 +81,8 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
             max_age=3600,
         )
     logs_requests = settings.access_log and settings.log_level in ("DEBUG", "INFO")
-    app.add_middleware(Envelope, access_log=AccessLog() if logs_requests else None)  # added last: it is the outermost
+    access_log = AccessLog() if logs_requests else None
+    app.add_middleware(Envelope, access_log=access_log, measures=services.measures)  # added last: it is the outermost
     return app
 
 

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import problems
 from api.access_log import AccessLog
+from api.measures import Measures
 from api.problems import Problem, ProblemCode
 
 _SANE_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -32,9 +33,10 @@ log: Any = structlog.get_logger(__name__)
 class Envelope:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, access_log: AccessLog | None) -> None:
+    def __init__(self, app: ASGIApp, access_log: AccessLog | None, measures: Measures) -> None:
         self._app = app
         self._access_log = access_log
+        self._measures = measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,8 +52,7 @@ class Envelope:
             problem = Problem(ProblemCode.INTERNAL_ERROR, "The server failed. Its log says why, under this request id.")
             await problems.response(problem, exchange.request_id)(exchange.scope, receive, exchange.send)
         finally:
-            if self._access_log:
-                exchange.log(self._access_log)
+            exchange.note(self._access_log, self._measures)
 
 
 class _Exchange:
@@ -82,10 +83,13 @@ class _Exchange:
             message = {**message, "body": b""}
         await self._send(message)
 
-    def log(self, access_log: AccessLog) -> None:
-        """Say what was asked and answered."""
-        method = "HEAD" if self._is_head else self.scope["method"]
-        access_log.write(method, self.scope["path"], self.status, perf_counter() - self._started_at, self.request_id)
+    def note(self, access_log: AccessLog | None, measures: Measures) -> None:
+        """Say what was asked and answered, and count it by its route as the table spells it."""
+        seconds = perf_counter() - self._started_at
+        measures.answered(self.scope["state"].get("route", ""), self.status, seconds)
+        if access_log:
+            method = "HEAD" if self._is_head else self.scope["method"]
+            access_log.write(method, self.scope["path"], self.status, seconds, self.request_id)
 
 
 def _request_id(scope: Scope) -> str:

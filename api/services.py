@@ -11,7 +11,7 @@ from typing import Final
 
 from api.auth import Gate
 from api.catalog import Catalog
-from jobs.gather import Gatherer
+from api.measures import Measures
 from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings
@@ -19,8 +19,10 @@ from api.uploads import UploadBudget
 from api.waiters import CHANNELS, Waiters
 from jobs.apikeys import ApiKeys
 from jobs.connection import StoreError, StoreUnavailable
+from jobs.gather import Gatherer
 from jobs.listener import Listener
 from jobs.loops import end
+from jobs.metrics import served
 from jobs.registry import Registry
 from jobs.store import Inspection, JobStore, Submission, SubmitReply
 
@@ -49,6 +51,7 @@ class Services:
         self.uploads = UploadBudget(settings.upload_bytes)
         self.waiters = Waiters()
         self.probe = StoreProbe(store.connection)
+        self.measures = Measures(self.catalog, self.registry, self.pressure, self.waiters, self.uploads)
         self._submissions = Gatherer(
             store.submit_many, most=_BLOCK, in_flight=_DURABLE_BLOCKS if settings.durable else 1
         )
@@ -99,13 +102,22 @@ class Services:
         runs = (self.catalog.run, self.gate.run, self.pressure.run, listener.run, self.probe.run)
         loops = [asyncio.create_task(_keep_running(run)) for run in runs]
         try:
-            yield
+            async with self._measured():
+                yield
         finally:
             self.waiters.quiet()
             await end(*loops)
             await self._submissions.close()
             await self._looks.close()
             await self.store.close()
+
+    @asynccontextmanager
+    async def _measured(self) -> AsyncIterator[None]:
+        if not self.settings.metrics_port:
+            yield
+            return
+        async with served(self.settings.metrics_host, self.settings.metrics_port, self.measures.page):
+            yield
 
     def _on_gap(self) -> None:
         self.probe.look_again()

@@ -142,6 +142,7 @@ class BatchRunner:
             ended = time.monotonic()
         shares = split(reply.outputs, batch, self._spec)
         self._watch.answered(batch.rows, sent, ended)
+        self._tools.measures.called(self._spec.name, batch.rows, ended - sent)
         return _Answer(shares, reply.model_version, batch_id, sent, ended)
 
     async def _send(self, call: InferCall, timeout_seconds: float) -> InferReply:
@@ -181,7 +182,10 @@ class BatchRunner:
 
     async def _settle_all(self, settlements: Sequence[Settlement]) -> None:
         replies = await persist(lambda: self._tools.store.settle(settlements))
-        for lease, word in replies.items():
-            self._tools.flights.done(lease)
+        for settlement in settlements:
+            word = replies[settlement.lease]
+            self._tools.flights.done(settlement.lease)
             if word is Settled.LEASE_LOST:
-                log.info("job %s: attempt %d came too late, its outcome is dropped", *lease)
+                log.info("job %s: attempt %d came too late, its outcome is dropped", *settlement.lease)
+            else:
+                self._tools.measures.settled(self._spec.name, settlement)

@@ -11,6 +11,7 @@ from random import Random
 from jobs.store import JobStore
 from workers.budget import ByteBudget
 from workers.flights import Flights
+from workers.measures import Measures
 from workers.quarantine import Quarantine
 from workers.settings import WorkerSettings
 from workers.triton.client import TritonClient
@@ -27,6 +28,7 @@ class Tools:
     threads: ThreadPoolExecutor
     budget: ByteBudget
     flights: Flights = field(default_factory=Flights)
+    measures: Measures = field(default_factory=Measures)
     quarantine: Quarantine = field(default_factory=Quarantine)
     rng: Random = field(default_factory=Random)
     changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -44,12 +44,16 @@ def scope_of(method: str, path: str) -> KeyScope | None:
 
 
 def guarded(path: str, handler: Handler) -> Handler:
-    """The handler, behind the check of the caller's key, which `api.routes.access` then knows."""
-    if path in OPEN:
-        return handler
+    """The handler behind the check of the caller's key, known to `api.routes.access`; metrics learn its path."""
+
+    @wraps(handler)
+    async def opened(request: Request) -> Response:
+        request.state.route = path
+        return await handler(request)
 
     @wraps(handler)
     async def guard(request: Request) -> Response:
+        request.state.route = path
         scope = scope_of(request.method, path)
         assert scope is not None
         try:
@@ -60,4 +64,4 @@ def guarded(path: str, handler: Handler) -> Handler:
         with services(request).uploads.open() as request.state.upload:
             return await handler(request)
 
-    return guard
+    return opened if path in OPEN else guard

@@ -40,6 +40,8 @@ def test_each_setting_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch)
         "tenant_max_open": 13,
         "tenant_max_open_bytes": 14,
         "tenant_rate": 1.5,
+        "metrics_port": 15,
+        "metrics_host": "h",
         "log_level": "DEBUG",
     }
     assert set(values) == set(StoreSettings.model_fields)
