@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -230,7 +231,8 @@ async def test_a_range_of_failed_messages_can_be_sent_again(api: Api) -> None:
     fresh, _ = await failed(api)
     waiting = await api.submit(webhook=URL)
     await api.hand.succeed(await api.hand.take(), floats(1.0))
-    response = await api.client.post("/deliveries/redeliver", params={"since": "2024-01-01T00:00:00Z"})
+    since = (datetime.now(UTC) - timedelta(days=5)).isoformat()
+    response = await api.client.post("/deliveries/redeliver", params={"since": since})
     assert (response.status_code, response.json()) == (202, {"redelivered": 1, "next_since": None})
     statuses = {job_id: (await deliveries.of_job(job_id))[0].status.value for job_id in (old, fresh, waiting)}
     assert statuses == {old: "failed", fresh: "pending", waiting: "pending"}
@@ -240,11 +242,11 @@ async def test_a_range_of_failed_messages_can_be_sent_again(api: Api) -> None:
 
 
 async def backdate(api: Api, job_id: str) -> None:
-    """Make a job's message one of long ago."""
+    """Make a job's message one of ten days ago."""
     index, delivery = keys.undelivered_key(LOCAL_TENANT), message(job_id, WebhookEvent.SUCCEEDED)
+    created_ms = round((datetime.now(UTC) - timedelta(days=10)).timestamp() * 1000)
     await api.store.connection.run(
-        Call("ZADD", index, 1_600_000_000_000, delivery),
-        Call("HSET", keys.delivery_key(delivery), "created_ms", 1_600_000_000_000),
+        Call("ZADD", index, created_ms, delivery), Call("HSET", keys.delivery_key(delivery), "created_ms", created_ms)
     )
 
 
