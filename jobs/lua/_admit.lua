@@ -7,7 +7,7 @@
 local limits = {model_jobs = tonumber(ARGV[4]), model_bytes = tonumber(ARGV[5]), jobs = tonumber(ARGV[6]),
   bytes = tonumber(ARGV[7]), tenant_jobs = tonumber(ARGV[8]), tenant_bytes = tonumber(ARGV[9]),
   pause_ms = tonumber(ARGV[10]), burst = tonumber(ARGV[11])}
-local admitted, open_before, rates = 0, nil, {}
+local rates, tenants, models, all = {}, {}, {}, nil
 
 -- rates[tenant] is when its next job would be due, were they evenly apart.
 local function is_in_time(tenant, now)
@@ -16,19 +16,24 @@ local function is_in_time(tenant, now)
   return rates[tenant] - now <= (limits.burst - 1) * limits.pause_ms
 end
 
-local function refusal(tenant, model, nbytes, depth)
-  if load('jobs:tenant:' .. tenant) >= limits.tenant_jobs then return 'QUOTA_JOBS' end
-  if load('bytes:tenant:' .. tenant) + nbytes > limits.tenant_bytes then return 'QUOTA_BYTES' end
-  if depth >= limits.model_jobs or load('bytes:model:' .. model) + nbytes > limits.model_bytes then return 'FULL' end
-  open_before = open_before or redis.call('ZCARD', OPEN)  -- new ones are entered at the end of the script
-  if open_before + admitted >= limits.jobs or load('bytes') + nbytes > limits.bytes then return 'CROWDED' end
-  return nil
+-- What a tenant, a model and all have: read once, then kept with the jobs of this block, which are written at its end.
+local function standing(tenant, model)
+  all = all or {jobs = redis.call('ZCARD', OPEN), nbytes = load('bytes')}
+  tenants[tenant] = tenants[tenant]
+    or {jobs = load('jobs:tenant:' .. tenant), nbytes = load('bytes:tenant:' .. tenant)}
+  models[model] = models[model] or {nbytes = load('bytes:model:' .. model)}
+  return tenants[tenant], models[model]
 end
 
 local function admit(tenant, model, nbytes, depth, now)
-  local word = not is_in_time(tenant, now) and 'QUOTA_RATE' or refusal(tenant, model, nbytes, depth)
-  if word then return word end
-  admitted = admitted + 1
+  local theirs, its = standing(tenant, model)
+  if not is_in_time(tenant, now) then return 'QUOTA_RATE' end
+  if theirs.jobs >= limits.tenant_jobs then return 'QUOTA_JOBS' end
+  if theirs.nbytes + nbytes > limits.tenant_bytes then return 'QUOTA_BYTES' end
+  if depth >= limits.model_jobs or its.nbytes + nbytes > limits.model_bytes then return 'FULL' end
+  if all.jobs >= limits.jobs or all.nbytes + nbytes > limits.bytes then return 'CROWDED' end
+  theirs.jobs, all.jobs = theirs.jobs + 1, all.jobs + 1
+  theirs.nbytes, its.nbytes, all.nbytes = theirs.nbytes + nbytes, its.nbytes + nbytes, all.nbytes + nbytes
   if rates[tenant] then rates[tenant] = rates[tenant] + limits.pause_ms end
   return nil
 end

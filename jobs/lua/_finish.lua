@@ -27,9 +27,11 @@ local function finish(id, job, state, now, outcome)
   if job[7] then lifetime = math.max(lifetime, hold(id, job, state, now)) end
   redis.call('PEXPIRE', job_key(id), text(lifetime))
   local model = job[2] or ''
-  local share = share_key(model, job[6] or '')
-  local queues = job[1] == 'in_progress' and {leased_key(model)} or {ready_key(model), share, scheduled_key(model)}
-  if job[1] ~= 'in_progress' then shares[share] = {turns_key(model), job[6] or ''} end
+  local queues = {leased_key(model)}
+  if job[1] ~= 'in_progress' then
+    local share = share_key(model, job[6] or '')
+    queues, shares[share] = {ready_key(model), share, scheduled_key(model)}, {turns_key(model), job[6] or ''}
+  end
   for _, queue in ipairs(queues) do
     entries[queue] = entries[queue] or {}
     table.insert(entries[queue], id)

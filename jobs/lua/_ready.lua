@@ -7,14 +7,15 @@ local joined = {}
 
 local function join(model, tenant)
   local turns = turns_key(model)
-  if joined[turns .. ':' .. tenant] or redis.call('ZSCORE', turns, tenant) then return end
+  if redis.call('ZSCORE', turns, tenant) then return end
   local least = redis.call('ZRANGE', turns, 0, 0, 'WITHSCORES')
   redis.call('ZADD', turns, least[2] or '0', tenant)
-  joined[turns .. ':' .. tenant] = true
 end
 
 local function enter_ready(model, tenant, score, id)
+  local share = share_key(model, tenant)
   enter(ready_key(model), score, id)
-  enter(share_key(model, tenant), score, id)
-  join(model, tenant)
+  enter(share, score, id)
+  if not joined[share] then join(model, tenant) end
+  joined[share] = true
 end

@@ -37,7 +37,7 @@ local function store(id, tenant, model, request, head_start, run_at, queue_ttl, 
   redis.call('PEXPIRE', job_key(id), lifetime)
   enter(OPEN, deadline, id)
   enter(index_key(tenant), text(now), id)
-  hold(id, nbytes, tenant, model)
+  take_up(id, nbytes, tenant, model)
   if due > now then enter(scheduled_key(model), text(due), id) else enter_ready(model, tenant, score, id) end
   depths[model], stored[model], known[id] = depth(model) + 1, true, true
   return nil, lifetime
