@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
+LONGEST_SECONDS: Final = 120.0
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"\r\ncontent-length: "
 
@@ -110,14 +111,18 @@ class _Connection(asyncio.Protocol):
 async def drive(
     port: int, requests: Iterable[bytes], connections: int, on_response: Callable[[Response], None]
 ) -> None:
-    """Send every request over this many connections, one at a time on each; raises what `on_response` raises."""
+    """Send every request over this many connections, one at a time on each.
+
+    Raises what `on_response` raises, and TimeoutError where the answers don't come in two minutes.
+    """
     loop = asyncio.get_running_loop()
     shared = iter(requests)
     opened = [
         (await loop.create_connection(lambda: _Connection(shared, on_response), "127.0.0.1", port))[1]
         for _ in range(connections)
     ]
-    await asyncio.gather(*(connection.ended for connection in opened))
+    async with asyncio.timeout(LONGEST_SECONDS):
+        await asyncio.gather(*(connection.ended for connection in opened))
 
 
 class Client:
@@ -134,10 +139,11 @@ class Client:
         self._writer.close()
 
     async def ask(self, request: bytes) -> Response:
-        """The answer to one request."""
+        """The answer to one request; raises TimeoutError after two minutes."""
         started = time.perf_counter()
         self._writer.write(request)
-        head = await self._reader.readuntil(HEAD_END)
-        length = _content_length(head.lower())
-        body = await self._reader.readexactly(length) if length else b""
+        async with asyncio.timeout(LONGEST_SECONDS):
+            head = await self._reader.readuntil(HEAD_END)
+            length = _content_length(head.lower())
+            body = await self._reader.readexactly(length) if length else b""
         return Response(int(head[9:12]), head, body, time.perf_counter() - started)

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench.load import Client, Response, drive
+from bench.load import LONGEST_SECONDS, Client, Response, drive
 from bench.processes import StartError, cpu_seconds
 from bench.redis_counters import counters
 from bench.systems import Running
 from bench.workloads import Workload, check
 
 LOOK_SECONDS: Final = 0.005
-LONGEST_SECONDS: Final = 120.0
 CHECKED: Final = 50
 
 

@@ -54,8 +54,11 @@ class CeleryQueue:
 
     @staticmethod
     def _result(job_id: str) -> bytes | None:
-        found = celery.AsyncResult(job_id)
-        return bytes(found.get()) if found.ready() else None
+        """What the backend holds: an AsyncResult would subscribe too, and its end can deadlock two threads."""
+        found: dict[str, Any] = celery.backend.get_task_meta(job_id)
+        if found["status"] == "FAILURE":
+            raise RuntimeError(f"the task failed: {found['result']}")
+        return bytes(found["result"]) if found["status"] == "SUCCESS" else None
 
 
 @asynccontextmanager
