@@ -15,14 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from api.problems import Problem, ProblemCode
 from jobs.connection import Connection, StoreError
-from jobs.load import BURST_SECONDS, Load, read_load
+from jobs.load import BURST_SECONDS, MEMORY_SHARE, Load, read_load
 from jobs.settings import StoreSettings
 from jobs.store import Submission, Submitted
 
 REFRESH_SECONDS: Final = 1.0
-MEMORY_SHARE: Final = 0.8
-"""Of Redis' memory limit: what is above is left to results, leases and messages of jobs that were accepted."""
-
 _WINDOW_SECONDS: Final = 30.0
 _ROOM_SHARE: Final = 0.01
 """A caller comes back when so much of the limit has been drained, so that not all fight for the first free place."""
@@ -48,35 +45,38 @@ class Pressure:
         self._connection = connection
         self._settings = settings
         self._past: deque[tuple[float, Load]] = deque()
-        self._stored_bytes = 0
         self.load = Load()
 
     def note(self, load: Load, now: float) -> None:
         """Take this for the load at `now`."""
-        self.load, self._stored_bytes = load, 0
+        self.load = load
         self._past.append((now, load))
         while now - self._past[0][0] > _WINDOW_SECONDS:
             self._past.popleft()
-
-    def stored(self, nbytes: int) -> None:
-        """This process has stored so much since the load was read."""
-        self._stored_bytes += nbytes
 
     @property
     def memory_share(self) -> float:
         """How much of its memory limit Redis uses, from 0 to 1; 0 where it has none."""
         most = self.load.max_memory_bytes
-        return (self.load.used_memory_bytes + self._stored_bytes) / most if most else 0.0
+        return self.load.used_memory_bytes / most if most else 0.0
 
     def refuse_if_full(self) -> None:
-        """Raise Problem while new jobs would take memory that the accepted ones need."""
+        """Raise Problem where new jobs would have taken memory that the accepted ones need a moment ago.
+
+        It spares a body its way; whether there is memory for it is decided when it is stored.
+        """
         if self.memory_share >= MEMORY_SHARE:
-            limit = Limit("memory", self.load.max_memory_bytes, 0, self._rate("ended"))
-            raise _problem(ProblemCode.STORE_FULL, "The store has no room for another job. Try again later.", limit)
+            raise self._no_memory()
+
+    def _no_memory(self) -> Problem:
+        limit = Limit("memory", self.load.max_memory_bytes, 0, self._rate("ended"))
+        return _problem(ProblemCode.STORE_FULL, "The store has no room for another job. Try again later.", limit)
 
     def refusal(self, word: Submitted, submission: Submission) -> Problem:
         """What a submission is answered that the store refused with this word."""
         tenant, model = submission.tenant, submission.request.model
+        if word is Submitted.NO_MEMORY:
+            return self._no_memory()
         if word in (Submitted.FULL, Submitted.CROWDED):
             is_model = word is Submitted.FULL
             field = f"ended:model:{model}" if is_model else "ended"

@@ -37,13 +37,15 @@ class Submission:
 
 
 class Submitted(StrEnum):
-    """What became of a submission. FULL: its model's queue is; CROWDED: the service; QUOTA_…: its tenant's share."""
+    """What became of a submission. FULL: its model's queue is; CROWDED: the service; NO_MEMORY: Redis; QUOTA_…: its
+    tenant's share."""
 
     OK = "OK"
     REPLAYED = "REPLAYED"
     CONFLICT = "CONFLICT"
     FULL = "FULL"
     CROWDED = "CROWDED"
+    NO_MEMORY = "NO_MEMORY"
     QUOTA_RATE = "QUOTA_RATE"
     QUOTA_JOBS = "QUOTA_JOBS"
     QUOTA_BYTES = "QUOTA_BYTES"

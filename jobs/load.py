@@ -13,10 +13,12 @@ from jobs.settings import StoreSettings
 
 BURST_SECONDS: Final = 10
 """A tenant that was silent may submit so many seconds' worth of its rate at once."""
+MEMORY_SHARE: Final = 0.8
+"""Of Redis' memory limit: what is above is left to results, leases and messages of jobs that were accepted."""
 
 
 def limits(settings: StoreSettings) -> tuple[float, ...]:
-    """The eight limits of a submit, in the order of the script's arguments."""
+    """The nine limits of a submit, in the order of the script's arguments."""
     pause_ms = 1000 / settings.tenant_rate if settings.tenant_rate else 0
     return (
         settings.max_queued,
@@ -27,6 +29,7 @@ def limits(settings: StoreSettings) -> tuple[float, ...]:
         settings.tenant_max_open_bytes,
         pause_ms,
         max(1.0, settings.tenant_rate * BURST_SECONDS),
+        MEMORY_SHARE,
     )
 
 

@@ -111,7 +111,7 @@ class JobStore:
     async def submit_many(self, submissions: Sequence[Submission]) -> list[SubmitReply]:
         """Store jobs in one round trip; each is stored or refused by itself.
 
-        A job that finds no memory is FULL where others were stored; where none was, StoreFull is raised.
+        A job that finds no memory is NO_MEMORY; where Redis takes nothing at all, StoreFull is raised.
         """
         if not submissions:
             return []
@@ -132,7 +132,7 @@ class JobStore:
         if synced[0] < 1:
             raise StoreUnavailable("Redis has not written the job to disk in time; it may or may not be kept")
         return [
-            answer if isinstance(answer, SubmitReply) else SubmitReply(Submitted.FULL, item.id)
+            answer if isinstance(answer, SubmitReply) else SubmitReply(Submitted.NO_MEMORY, item.id)
             for item, answer in zip(submissions, answers, strict=True)
         ]
 

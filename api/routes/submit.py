@@ -74,9 +74,7 @@ def refuse(shared: Services, reply: SubmitReply, submission: Submission) -> None
             f"This Idempotency-Key belongs to job {reply.job_id}, whose request was another one.",
             job_id=reply.job_id,
         )
-    if reply.word is Submitted.OK:
-        shared.pressure.stored(memoryview(submission.payload).nbytes)
-    elif reply.word is not Submitted.REPLAYED:
+    if reply.word not in (Submitted.OK, Submitted.REPLAYED):
         raise shared.pressure.refusal(reply.word, submission)
 
 

@@ -1,7 +1,7 @@
 -- Store a block of new jobs, each by itself: record, queue entry, index entry and idempotency key in one step. Their
 -- payloads were written before.
 -- KEYS none: Redis Cluster is refused, so keys are derived from the id.
--- ARGV now override, record version, record ttl ms, the eight limits of _admit.lua; then per job: id, tenant, model,
+-- ARGV now override, record version, record ttl ms, the nine limits of _admit.lua; then per job: id, tenant, model,
 --   request, head start ms, run-at ms (0 = now), queue ttl ms, result ttl ms (keep), payload lifetime ms,
 --   idempotency key ('' = none), fingerprint, events that a webhook wants ('' = no webhook), its host, size in bytes
 -- Replies {word, id} per job: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key,
@@ -64,13 +64,13 @@ end
 -- One look at all: hardly ever is one of them there before.
 local function look()
   local records = {}
-  for i = 12, #ARGV, 14 do records[#records + 1] = job_key(ARGV[i]) end
+  for i = 13, #ARGV, 14 do records[#records + 1] = job_key(ARGV[i]) end
   if redis.call('EXISTS', unpack(records)) == 0 then return end
-  for i = 12, #ARGV, 14 do known[ARGV[i]] = true end
+  for i = 13, #ARGV, 14 do known[ARGV[i]] = true end
 end
 
 look()
-for i = 12, #ARGV, 14 do replies[#replies + 1] = {submit(unpack(ARGV, i, i + 13))} end
+for i = 13, #ARGV, 14 do replies[#replies + 1] = {submit(unpack(ARGV, i, i + 13))} end
 enter_all()
 write_load()
 write_rates(now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,11 +11,12 @@ import pytest
 from inferq.stack import StackEnvironment
 from jobs import keys
 from jobs.connection import StoreFull
+from jobs.load import MEMORY_SHARE
 from jobs.record import LOCAL_TENANT, OutputPart
 from jobs.registry import WorkerBeat
 from jobs.state import State
 from jobs.store import Canceled, Fail, Lease, Release, Retry, Settled, Settlement, Submitted, Succeed
-from tests.contract.valkeys import configured
+from tests.contract.valkeys import configured, store_at
 from tests.support.stores import LEASE_MS, MODEL, Rig, a_result, a_submission, an_error, open_rig
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -57,6 +60,42 @@ async def test_a_submit_is_refused_and_leaves_nothing(full: Rig) -> None:
     assert await full.snapshot() == before
 
 
+async def test_the_share_for_new_jobs_is_kept_to_the_block_by_many_that_fill_it_at_once(full: Rig) -> None:
+    """T: Quotas, T: Redis: memory is looked at in the submit's own round trip, once for all jobs of a block."""
+    limit, block = 40_000_000, 10
+    await full.redis.config_set("maxmemory", limit)
+    await full.redis.config_resetstat()
+    blocks = [[a_submission(payload=BIG) for _ in range(block)] for _ in range(60)]
+    replies = await asyncio.gather(*(full.store.submit_many(jobs) for jobs in blocks))
+    words = Counter(reply.word for jobs in replies for reply in jobs)
+    assert set(words) == {Submitted.OK, Submitted.NO_MEMORY}
+    used = int((await full.redis.info("memory"))["used_memory"])
+    assert (MEMORY_SHARE - 0.1) * limit < used < (MEMORY_SHARE + 0.02) * limit
+    inputs = [key async for key in full.redis.scan_iter(f"{keys.input_key('')}*", count=1000)]
+    assert len(inputs) == words[Submitted.OK] + 6  # those of the fixture
+    asked = (await full.redis.info("commandstats"))["cmdstat_info"]
+    assert asked["calls"] <= len(blocks) + 1
+
+
+async def test_of_a_block_as_many_are_taken_as_there_is_memory_for(full: Rig) -> None:
+    used = int((await full.redis.info("memory"))["used_memory"])
+    await full.redis.config_set("maxmemory", round((used + 5 * len(BIG)) / MEMORY_SHARE))
+    replies = await full.store.submit_many([a_submission(payload=BIG) for _ in range(10)])
+    assert 2 <= [reply.word for reply in replies].count(Submitted.OK) <= 6
+
+
+async def test_who_may_not_ask_for_the_memory_is_held_to_no_share_of_it(full: Rig) -> None:
+    await full.redis.config_set("maxmemory", 40_000_000)
+    await full.redis.acl_setuser(
+        "blind", enabled=True, nopass=True, keys="*", channels="*", commands=["+@all", "-info"]
+    )
+    try:
+        async with store_at(full.settings.redis_url.replace("//", "//blind:any@")) as store:
+            assert (await store.submit(a_submission())).word is Submitted.OK
+    finally:
+        await full.redis.acl_deluser("blind")
+
+
 async def test_an_idempotency_key_still_answers_with_its_job(full: Rig) -> None:
     first = await full.submit_reply(idempotency_key="k", fingerprint="f")
     await _fill(full)
@@ -72,7 +111,10 @@ async def test_a_block_says_of_each_job_whether_it_found_room(full: Rig) -> None
     before = await full.snapshot()
     again = a_submission(idempotency_key="k", fingerprint="f")
     new = a_submission()
-    assert await full.store.submit_many([again, new]) == [(Submitted.REPLAYED, first.id), (Submitted.FULL, new.id)]
+    assert await full.store.submit_many([again, new]) == [
+        (Submitted.REPLAYED, first.id),
+        (Submitted.NO_MEMORY, new.id),
+    ]
     assert await full.snapshot() == before
 
 

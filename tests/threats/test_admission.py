@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from api.pressure import MEMORY_SHARE, Limit, Pressure, seconds_until_room
+from api.pressure import Limit, Pressure, seconds_until_room
 from api.problems import Problem
 from api.protocol import Doorman
 from api.uploads import UploadBudget
-from jobs.load import Load
+from jobs.load import MEMORY_SHARE, Load
 from jobs.settings import StoreSettings
 from tests.api.harness import Api, Backend, floats, identity_spec, running_api, until
 from tests.threats.tenants import Tenants, a_document, open_tenants
@@ -87,10 +87,10 @@ def _pressure(*loads: tuple[float, Load], **settings: Any) -> Pressure:
     return pressure
 
 
-def test_what_was_stored_since_memory_was_read_counts() -> None:
-    pressure = _pressure((0.0, Load(used_memory_bytes=70, max_memory_bytes=100)))
+def test_no_body_is_read_for_which_there_was_no_memory_a_moment_ago() -> None:
+    pressure = _pressure((0.0, Load(used_memory_bytes=79, max_memory_bytes=100)))
     pressure.refuse_if_full()
-    pressure.stored(10)
+    pressure.note(Load(used_memory_bytes=80, max_memory_bytes=100), 1.0)
     with pytest.raises(Problem, match="store_full"):
         pressure.refuse_if_full()
 
