@@ -82,6 +82,11 @@ async def test_what_is_compared_are_numbers_for_every_datatype_and_refusals_for_
             }
 
 
+async def test_an_optional_input_may_be_left_out(direct: Report) -> None:
+    outcome = direct["models"]["affine"]["required inputs"]
+    assert outcome["result"]["outputs"]["given"] == ["INT32", [2, 1], "0100000001000000"]
+
+
 async def test_the_asynchronous_client_gets_the_same_numbers_from_all_models_at_once(
     direct: Report, ours: Report
 ) -> None:

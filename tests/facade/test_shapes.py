@@ -93,6 +93,66 @@ async def test_two_parts_of_one_name_are_refused(product_url: str) -> None:
     assert (response.status_code, response.json()["code"]) == (422, "duplicate_input")
 
 
+def affine(x: list[float], **optional: float) -> list[dict[str, Any]]:
+    """The inputs of the model `affine` for one item."""
+    return [
+        tensor("x", "FP32", [len(x)], x),
+        *(tensor(name, "FP32", [1], [value]) for name, value in optional.items()),
+    ]
+
+
+OPTIONAL: tuple[dict[str, float], ...] = ({}, {"factor": 3.0}, {"offset": 0.5}, {"factor": 3.0, "offset": 0.5})
+
+
+def expected_affine(x: list[float], optional: dict[str, float]) -> tuple[list[float], list[int]]:
+    y = [value * optional.get("factor", 1.0) + optional.get("offset", 0.0) for value in x]
+    return y, [1 + len(optional)]
+
+
+async def test_an_optional_input_may_be_left_out(product_url: str) -> None:
+    for optional in OPTIONAL:
+        job = await run(product_url, "affine", *affine([1.0, 2.0], **optional))
+        assert job["status"] == "succeeded", job["error"]
+        y, given = expected_affine([1.0, 2.0], optional)
+        assert (job["output"]["y"]["data"], job["output"]["given"]["data"]) == (y, given)
+
+
+async def test_items_with_and_without_an_optional_input_wait_in_one_queue_and_each_is_right(product_url: str) -> None:
+    """B074: they can't share a call, and none of them fails for it."""
+    items = [([float(n), 2.0], OPTIONAL[n % 4]) for n in range(64)]
+    lines = [{"model": "affine", "inputs": affine(x, **optional)} for x, optional in items]
+    async with httpx.AsyncClient(base_url=product_url, timeout=60, trust_env=False) as client:
+        stored = await client.post("/jobs/batch", json=lines)
+        assert stored.status_code == 202, stored.text
+        urls = [f"/jobs/{entry['job']['id']}" for entry in stored.json()["jobs"]]
+        jobs = [r.json() for r in await asyncio.gather(*(client.get(url, params={"wait": 30}) for url in urls))]
+    for job, (x, optional) in zip(jobs, items, strict=True):
+        assert job["status"] == "succeeded", job["error"]
+        y, given = expected_affine(x, optional)
+        assert (job["output"]["y"]["data"], job["output"]["given"]["data"]) == (y, given)
+
+
+async def test_an_optional_input_may_be_left_out_of_a_call_of_the_facade(product_url: str) -> None:
+    async with httpx.AsyncClient(base_url=product_url, timeout=60, trust_env=False) as client:
+        for optional in OPTIONAL:
+            inputs = [{**each, "shape": [1, *each["shape"]]} for each in affine([1.0, 2.0], **optional)]
+            answer = await client.post("/v2/models/affine/infer", json={"inputs": inputs})
+            assert answer.status_code == 200, answer.text
+            found = {output["name"]: output["data"] for output in answer.json()["outputs"]}
+            y, given = expected_affine([1.0, 2.0], optional)
+            assert found == {"y": y, "given": given}
+
+
+async def test_an_input_that_is_not_optional_is_missed_beside_one_that_is(product_url: str) -> None:
+    inputs = [tensor("factor", "FP32", [1], [2.0])]
+    async with httpx.AsyncClient(base_url=product_url, trust_env=False) as client:
+        refused = await client.post("/jobs", json={"model": "affine", "inputs": inputs})
+        inputs[0]["shape"] = [1, 1]
+        refused_by_facade = await client.post("/v2/models/affine/infer", json={"inputs": inputs})
+    assert (refused.status_code, refused.json()["code"]) == (422, "missing_input")
+    assert (refused_by_facade.status_code, refused_by_facade.json()["code"]) == (400, "missing_input")
+
+
 async def test_only_the_outputs_that_are_asked_for_are_computed(product_url: str) -> None:
     inputs = [tensor("a", "FP32", [1], [3.0]), tensor("b", "FP32", [1], [1.0])]
     async with httpx.AsyncClient(base_url=product_url, timeout=60, trust_env=False) as client:

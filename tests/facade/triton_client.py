@@ -140,6 +140,11 @@ def inferences(client: Any, metadata: Any, config: Any) -> dict[str, Callable[[]
         "unknown output": lambda: infer(binary(), outputs=[triton.InferRequestedOutput("nobody")]),
         "unknown version": lambda: infer(binary(), model_version="9"),
     }
+    optional = {each["name"] for each in config["input"] if each.get("optional")}
+    if optional:
+        calls["required inputs"] = lambda: infer(
+            tensors([each for each in made if each[0] not in optional], binary=True)
+        )
     if has_json:
         calls["JSON both ways"] = lambda: infer(tensors(made, binary=False), outputs=wanted(metadata, binary=False))
         calls["JSON in"] = lambda: infer(tensors(made, binary=False), outputs=wanted(metadata, binary=True))
