@@ -4,8 +4,7 @@ It owns the caps on size and speed; it must not know what a body means.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from typing import Final
 
@@ -16,6 +15,9 @@ from api.problems import Problem, ProblemCode
 
 _MAX_LENGTH_DIGITS: Final = 18
 _MIN_BYTES_PER_SECOND: Final = 1024
+
+WHOLE: Final = "body_is_whole"
+"""In a request's state: all of its body was there before anybody looked at it, so there is nothing to wait for."""
 
 
 class RequestHeaders:
@@ -40,14 +42,18 @@ class RequestHeaders:
         return found[0].decode("latin-1").strip()
 
 
-@contextmanager
-def body_unread() -> Iterator[None]:
+class _BodyUnread(AbstractContextManager[None]):
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Problem):
+            error.close = True
+
+
+_BODY_UNREAD: Final = _BodyUnread()
+
+
+def body_unread() -> AbstractContextManager[None]:
     """Problems that are raised in here end the connection, since the request's body was not read to its end."""
-    try:
-        yield
-    except Problem as problem:
-        problem.close = True
-        raise
+    return _BODY_UNREAD
 
 
 async def read_body(request: Request, headers: RequestHeaders, *, max_bytes: int, grace_seconds: float = 20.0) -> bytes:
@@ -96,11 +102,13 @@ def _declared_length(headers: RequestHeaders) -> int | None:
 
 async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> bytes:
     buffer = BytesIO()  # grows in place and gives its bytes away without copying them
-    upload = request.scope.get("state", {}).get("upload")
+    state = request.scope.get("state", {})
+    upload = state.get("upload")
     received = 0
     begun_at = asyncio.get_running_loop().time()
+    deadline = None if state.get(WHOLE) else asyncio.timeout_at(begun_at + grace_seconds)
     try:
-        async with asyncio.timeout_at(begun_at + grace_seconds) as deadline:
+        async with deadline or nullcontext():
             while True:
                 message = await request.receive()
                 if message["type"] != "http.request":
@@ -116,7 +124,8 @@ async def _receive(request: Request, max_bytes: int, grace_seconds: float) -> by
                 buffer.write(chunk)
                 if not has_more:
                     return buffer.getvalue()
-                deadline.reschedule(begun_at + grace_seconds + received / _MIN_BYTES_PER_SECOND)
+                if deadline is not None:
+                    deadline.reschedule(begun_at + grace_seconds + received / _MIN_BYTES_PER_SECOND)
     except TimeoutError:
         raise Problem(
             ProblemCode.BODY_TOO_SLOW,

@@ -6,7 +6,6 @@ Pure ASGI, so bodies stream and hang-ups are seen; it must not read bodies or kn
 import re
 from time import perf_counter
 from typing import Any, Final
-from uuid import uuid4
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,6 +14,7 @@ from api import problems
 from api.access_log import AccessLog
 from api.measures import Measures
 from api.problems import Problem, ProblemCode
+from jobs.ids import random_id
 
 _SANE_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 
@@ -97,4 +97,4 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _SANE_ID.fullmatch(value):
             return bytes(value).decode("ascii")
-    return uuid4().hex
+    return random_id()

@@ -7,9 +7,11 @@ import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from api.body import WHOLE
 
 MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
 _MAX_TARGET_BYTES: Final = 65_535
@@ -57,6 +59,39 @@ class Doorman:
         return any(found in network for network in self._trusted)
 
 
+class _Writer:
+    """Writes head and body of an answer together: what is written in one turn of the event loop goes out at its end.
+
+    In place of a connection's transport, as far as uvicorn uses it for answers.
+    """
+
+    __slots__ = ("_held", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send soon, in order."""
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def close(self) -> None:
+        """Send what is left, and close."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._transport.writelines(held)
+
+
 class PatientProtocol(HttpToolsProtocol):
     """One connection, closed where a head is not there `head_seconds` after it, or the connection, began."""
 
@@ -72,6 +107,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head, where there is room for another connection."""
         super().connection_made(transport)
+        self.transport = cast(asyncio.Transport, _Writer(transport, self.loop))
         address = self.client[0] if self.client else ""
         if not self.doorman.enter(address):
             transport.write(_NO_ROOM)
@@ -108,6 +144,11 @@ class PatientProtocol(HttpToolsProtocol):
         if len(self.url) > _MAX_TARGET_BYTES:
             self.url = _NOWHERE
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The body is there too; a request that is looked at later need not wait for it."""
+        self.scope["state"][WHOLE] = True
+        super().on_message_complete()
 
     def _expect_head(self) -> None:
         self._stop_waiting()

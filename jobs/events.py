@@ -3,18 +3,18 @@
 It owns these shapes and the form of a new id; it must not know how anything is stored.
 """
 
-import secrets
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from jobs.ids import random_id
 from jobs.record import Job, JobRequest, Outcome
 from jobs.tensors import Buffer
 
 
 def new_job_id() -> str:
     """A fresh id: 128 random bits as 32 lower-case hex digits."""
-    return secrets.token_hex(16)
+    return random_id()
 
 
 class Lease(NamedTuple):

@@ -6,7 +6,7 @@ Workers read specs from the engine and publish them; the api validates against t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from jobs.datatypes import Datatype
 
@@ -99,11 +99,11 @@ class ModelSpec:
 
     def input(self, name: str) -> InputSpec | None:
         """The input of this name."""
-        return next((spec for spec in self.inputs if spec.name == name), None)
+        return _named(self.inputs, name)
 
     def output(self, name: str) -> OutputSpec | None:
         """The output of this name."""
-        return next((spec for spec in self.outputs if spec.name == name), None)
+        return _named(self.outputs, name)
 
     def to_plain(self) -> dict[str, Any]:
         """As plain dicts, lists, strings and numbers."""
@@ -118,6 +118,16 @@ class ModelSpec:
         known["inputs"] = tuple(_input_from_plain(item) for item in known["inputs"])
         known["outputs"] = tuple(_output_from_plain(item) for item in known["outputs"])
         return cls(**known)
+
+
+_Spec = TypeVar("_Spec", InputSpec, OutputSpec)
+
+
+def _named(specs: tuple[_Spec, ...], name: str) -> _Spec | None:
+    for spec in specs:  # a generator would cost more than the few comparisons
+        if spec.name == name:
+            return spec
+    return None
 
 
 def _input_from_plain(plain: Mapping[str, Any]) -> InputSpec:

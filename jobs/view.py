@@ -5,6 +5,7 @@ Pure: it reads no clock and no Redis, and it never sees the bytes of an output e
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -24,6 +25,7 @@ _RAN_TO_AN_END: Final = frozenset({State.SUCCEEDED, State.FAILED})
 _ERRORLESS: Final = frozenset({State.QUEUED, State.IN_PROGRESS, State.SUCCEEDED})
 
 
+@lru_cache(maxsize=4096)
 def timestamp(ms: int) -> str | None:
     """Unix milliseconds as RFC 3339 in UTC; None for 0, which means not yet."""
     if not ms:
