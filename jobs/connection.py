@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import hiredis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -22,6 +23,7 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
+    ResponseError,
 )
 from redis.exceptions import (
     ConnectionError as RedisConnectionError,
@@ -33,6 +35,7 @@ from redis.exceptions import (
 from jobs import keys, outbox, sentinel
 from jobs.settings import SettingsError, StoreSettings
 
+_COPIED_BYTES: Final = 16 * 1024
 _LUA: Final = Path(__file__).parent / "lua"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _UNSUPPORTED_REPLIES: Final = ("MOVED ", "ASK ", "CLUSTERDOWN", "CROSSSLOT")
@@ -92,7 +95,7 @@ def _pool(settings: StoreSettings) -> BlockingConnectionPool:
     options: dict[str, Any] = {
         "max_connections": settings.redis_pool_size,
         "timeout": timeout_seconds,
-        "socket_timeout": timeout_seconds,
+        "socket_timeout": None,  # a deadline for each call, set where it is made, in place of one for each reply
         "socket_connect_timeout": timeout_seconds,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
@@ -126,6 +129,19 @@ class Call:
     def __init__(self, *args: Any, script: str | None = None) -> None:
         self.args = args
         self.script = script
+
+
+def _packed(connection: Any, commands: Sequence[tuple[Any, ...]]) -> list[bytes | memoryview]:
+    """What is sent: packed by hiredis, which is quick, but for large payloads, which it would copy."""
+    chunks: list[bytes | memoryview] = []
+    small: list[bytes] = []
+    for command in commands:
+        if command[0] == "SET" and len(command[2]) > _COPIED_BYTES:
+            chunks += (b"".join(small), *connection.pack_command(*command))
+            small = []
+        else:
+            small.append(hiredis.pack_command(command))
+    return [*chunks, b"".join(small)]
 
 
 class Connection:
@@ -182,17 +198,24 @@ class Connection:
         unknown = {call.script for call in calls if call.script and call.script not in self._shas}
         if unknown:
             await self._load(sorted(unknown))
-        async with self._client.pipeline(transaction=False) as pipe:
-            for call in calls:
-                if call.script:
-                    pipe.execute_command("EVALSHA", self._shas[call.script], 0, *call.args)
-                else:
-                    pipe.execute_command(*call.args)
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
-        for reply in replies:
-            if isinstance(reply, RedisConnectionError) and not isinstance(reply, BusyLoadingError):
-                raise reply
-        return replies
+        commands = [("EVALSHA", self._shas[call.script], 0, *call.args) if call.script else call.args for call in calls]
+        pool = self._client.connection_pool
+        connection = await pool.get_connection()
+        try:
+            await connection.send_packed_command(_packed(connection, commands))
+            return [await self._reply(connection, command[0]) for command in commands]
+        except BaseException:  # replies that nobody has read must not meet the next caller
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await pool.release(connection)
+
+    async def _reply(self, connection: Any, name: str) -> Any:
+        """The next reply; what Redis refused is an exception in its place."""
+        try:
+            return await self._client.parse_response(connection, name)
+        except ResponseError as exc:
+            return exc
 
     async def _load(self, names: Sequence[str]) -> None:
         for name in names:

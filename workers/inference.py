@@ -128,7 +128,8 @@ class InferenceWorker(ProcessWorker):
         """arq's own round: its health key and its cron."""
         while True:
             try:
-                await self._poll_iteration()
+                async with asyncio.timeout(self._settings.redis_timeout_seconds):
+                    await self._poll_iteration()
             except Exception as exc:  # arq lets redis-py's errors through, and redis belongs to jobs
                 log.debug("arq's round failed: %s", exc)
             await asyncio.sleep(_POLL_SECONDS)
