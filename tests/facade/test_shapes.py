@@ -153,6 +153,12 @@ async def test_an_input_that_is_not_optional_is_missed_beside_one_that_is(produc
     assert (refused_by_facade.status_code, refused_by_facade.json()["code"]) == (400, "missing_input")
 
 
+async def test_an_ensemble_answers_as_one_model(product_url: str) -> None:
+    inputs = [tensor("a", "FP32", [2], [3.0, 0.5]), tensor("b", "FP32", [2], [1.0, 8.0])]
+    job = await run(product_url, "ensemble", *inputs)
+    assert job["output"] == {"twice_a": {"datatype": "FP32", "shape": [2], "data": [6.0, 1.0]}}
+
+
 async def test_only_the_outputs_that_are_asked_for_are_computed(product_url: str) -> None:
     inputs = [tensor("a", "FP32", [1], [3.0]), tensor("b", "FP32", [1], [1.0])]
     async with httpx.AsyncClient(base_url=product_url, timeout=60, trust_env=False) as client:

@@ -31,6 +31,12 @@ def test_numbers_are_numbers_enumerations_are_names_and_defaults_are_there() -> 
     assert "dynamic_batching" not in shown
 
 
+def test_a_float_is_the_number_that_was_written() -> None:
+    config = pb.ModelConfig()
+    config.sequence_batching.direct.minimum_slot_utilization = 0.3
+    assert plain(config)["sequence_batching"]["direct"]["minimum_slot_utilization"] == 0.3
+
+
 def test_engines_add_up_and_versions_do_not() -> None:
     here, there = counted(3, {1: 3}, last=5), counted(4, {1: 2, 2: 1}, last=9)
     models = decode.statistics_by_model([here, there, counted(1, {}, last=1, version="2")])

@@ -5,6 +5,7 @@ Pure: every field by its name, numbers as numbers, enumerations by name, default
 
 from typing import Any
 
+import numpy as np
 from google.protobuf.message import Message
 
 
@@ -32,6 +33,8 @@ def _single(field: Any, value: Any) -> Any:
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
         return named.name if named else value
+    if field.cpp_type == field.CPPTYPE_FLOAT:
+        return float(str(np.float32(value)))  # 0.3, and not the double that is nearest to the float
     return value
 
 
