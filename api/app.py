@@ -12,6 +12,7 @@ import structlog
 from fastapi import FastAPI, Request
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
@@ -20,6 +21,7 @@ from api.access_log import AccessLog
 from api.envelope import Envelope
 from api.openapi import COMPONENTS
 from api.problems import Problem, ProblemCode
+from api.refusal import refusal
 from api.routes import add_routes, allowed_methods
 from api.services import Services
 from api.settings import ApiSettings
@@ -71,7 +73,7 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
     app.add_exception_handler(StoreError, _on_store_error)
     app.add_exception_handler(UnknownVersion, _on_newer_record)
     app.add_exception_handler(HTTPException, _on_http_exception)
-    layers: ASGIApp = Shortcut(app.build_middleware_stack(), owner=app)
+    layers: ASGIApp = Shortcut(ExceptionMiddleware(app.router, handlers=app.exception_handlers), owner=app)
     if settings.allow_origins:
         layers = CORSMiddleware(
             layers,
@@ -105,29 +107,29 @@ def _described(app: FastAPI) -> dict[str, Any]:
 
 async def _on_problem(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, Problem)
-    return problems.response(exc, request.state.request_id)
+    return refusal(request.scope, exc)
 
 
 async def _on_store_error(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, StoreError)
     if not isinstance(exc, StoreUnavailable):
         log.warning("the store refused a call", error=str(exc), request_id=request.state.request_id)
-    return problems.response(problems.from_store(exc), request.state.request_id)
+    return refusal(request.scope, problems.from_store(exc))
 
 
 async def _on_newer_record(request: Request, exc: Exception) -> Response:
     """While a new version is being rolled out, old processes meet records that only new ones can read."""
     problem = Problem(ProblemCode.STORE_UNAVAILABLE, "A newer version of this server wrote this job. Ask again.")
-    return problems.response(problem, request.state.request_id)
+    return refusal(request.scope, problem)
 
 
 async def _on_http_exception(request: Request, exc: Exception) -> Response:
     """What the router itself refuses: unknown paths, and methods that a path does not take."""
     assert isinstance(exc, HTTPException)
     if exc.status_code != 405:
-        return problems.response(Problem(ProblemCode.NOT_FOUND, "This path leads nowhere."), request.state.request_id)
+        return refusal(request.scope, Problem(ProblemCode.NOT_FOUND, "This path leads nowhere."))
     allowed = ", ".join(allowed_methods(request.app, request.scope))
     if request.method == "OPTIONS":
         return Response(status_code=204, headers={"Allow": allowed})
     problem = Problem(ProblemCode.METHOD_NOT_ALLOWED, f"This path takes {allowed}.", headers={"Allow": allowed})
-    return problems.response(problem, request.state.request_id)
+    return refusal(request.scope, problem)

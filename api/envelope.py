@@ -10,10 +10,10 @@ from typing import Any, Final
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import problems
 from api.access_log import AccessLog
 from api.measures import Measures
 from api.problems import Problem, ProblemCode
+from api.refusal import refusal
 from jobs.ids import random_id
 
 _SANE_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
@@ -50,7 +50,7 @@ class Envelope:
             if exchange.status:
                 raise  # too late for another answer: the server cuts the connection
             problem = Problem(ProblemCode.INTERNAL_ERROR, "The server failed. Its log says why, under this request id.")
-            await problems.response(problem, exchange.request_id)(exchange.scope, receive, exchange.send)
+            await refusal(exchange.scope, problem)(exchange.scope, receive, exchange.send)
         finally:
             exchange.note(self._access_log, self._measures)
 

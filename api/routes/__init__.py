@@ -137,20 +137,20 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
         route_class_override=DirectRoute,
     )
     for endpoint in (*ENDPOINTS, *_DOCS) if has_docs else ENDPOINTS:
-        _add(app, endpoint, DirectRoute)
+        _add(app, endpoint)
     for endpoint in facade.ENDPOINTS:
-        _add(app, endpoint, facade.FacadeRoute)
+        _add(app, endpoint)
     app.router.add_api_route(
         facade.REST,
         guarded(facade.REST, facade.rest),
         methods=list(facade.METHODS),
         include_in_schema=False,
         response_model=None,
-        route_class_override=facade.FacadeRoute,
+        route_class_override=DirectRoute,
     )
 
 
-def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
+def _add(app: FastAPI, endpoint: Endpoint) -> None:
     scope = scope_of(endpoint.method, endpoint.path)
     described = document(endpoint, scope)
     app.router.add_api_route(
@@ -165,7 +165,7 @@ def _add(app: FastAPI, endpoint: Endpoint, route_class: type[APIRoute]) -> None:
         openapi_extra=described.extra,
         response_class=Response,
         response_model=None,
-        route_class_override=route_class,
+        route_class_override=DirectRoute,
     )
 
 

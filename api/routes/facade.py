@@ -1,23 +1,18 @@
-"""Every path of the façade, and how it answers in Triton's form where something is wrong.
+"""Every path of the façade.
 
-It owns the table and the translation of problems; what a call does is in `api.routes.v2` and `api.routes.infer`.
+It owns the table and what is refused; what a call does is in `api.routes.v2` and `api.routes.infer`.
 """
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import structlog
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from api import problems
 from api.endpoint import Endpoint
-from api.facade import errors
 from api.problems import Problem, ProblemCode
 from api.routes import infer, v2
-from jobs.connection import StoreError, StoreUnavailable
 
 _MODEL: Final = "/v2/models/{name}"
 _VERSION: Final = f"{_MODEL}/versions/{{version}}"
@@ -78,29 +73,6 @@ REST: Final = "/v2/{rest:path}"
 """Everything else below /v2."""
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-
-log: Any = structlog.get_logger(__name__)
-
-
-class FacadeRoute(APIRoute):
-    """A route whose refusals have Triton's form."""
-
-    def get_route_handler(self) -> Callable[[Request], Any]:
-        """The handler, with what it raises translated."""
-        handler = self.endpoint
-
-        async def answer(request: Request) -> Response:
-            try:
-                answered: Response = await handler(request)
-            except Problem as problem:
-                return errors.response(problem)
-            except StoreError as exc:
-                if not isinstance(exc, StoreUnavailable):
-                    log.warning("the store refused a call", error=str(exc), request_id=request.state.request_id)
-                return errors.response(problems.from_store(exc))
-            return answered
-
-        return answer
 
 
 async def rest(request: Request) -> Response:

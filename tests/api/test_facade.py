@@ -310,3 +310,32 @@ async def test_redis_away_is_503_in_tritons_form(start_valkey: Any) -> None:
         assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
         assert response.headers["retry-after"]
         assert (await api.get("/v2/models/stats")).status_code == 503
+
+
+async def test_a_fault_of_ours_has_tritons_form_too(api: Api) -> None:
+    """T: Errors/logs."""
+    headers = {"Prefer": "respond-async", "Idempotency-Key": "k"}
+    job = (await api.client.post(INFER, json=document(), headers=headers)).json()
+    await api.damage(job["id"])
+    response = await api.client.post(INFER, json=document(), headers=headers | {"X-Request-Id": "find-me"})
+    assert (response.status_code, response.headers["content-type"]) == (500, "application/json")
+    assert response.json() == {
+        "error": "The server failed. Its log says why, under this request id.",
+        "code": "internal_error",
+    }
+    assert response.headers["x-request-id"] == "find-me"
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/x/infer", "/v2/nowhere"])
+async def test_a_method_that_nothing_takes_has_tritons_form_too(api: Api, path: str) -> None:
+    response = await api.client.request("PROPFIND", path)
+    assert response.status_code == 405
+    assert set(response.json()) == {"error", "code"}
+
+
+async def test_head_is_get_without_the_body_below_v2(api: Api) -> None:
+    for path in ("/v2", f"/v2/models/{MODEL}", "/v2/models/nobody", "/v2/nowhere"):
+        get, head = await api.get(path), await api.client.head(path)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]
