@@ -4,6 +4,7 @@ It must not know what they are for.
 """
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -19,6 +20,21 @@ _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt]\d{2}:\d{2}:\d{2}(\.\d{1,9})
 _TRUTHS: Final = {"true": True, "1": True, "": True, "false": False, "0": False}
 
 Choice = TypeVar("Choice", bound=StrEnum)
+
+
+def check_names(request: Request, known: Collection[str]) -> None:
+    """Raise Problem for a parameter that the path does not take: a misspelled one must not go without effect."""
+    if not request.scope["query_string"]:
+        return
+    strangers = [name for name in request.query_params if name not in known]
+    if strangers:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        raise Problem(
+            ProblemCode.INVALID_PARAMETER,
+            f"There is no query parameter {strangers[0][:100]!r}; this path {takes}.",
+            parameter=strangers[0][:100],
+            known=list(known),
+        )
 
 
 def text(request: Request, name: str) -> str | None:

@@ -85,3 +85,8 @@ _NAMES: Final[Mapping[str, str]] = {
 def parameters(names: Sequence[str]) -> list[dict[str, Any]]:
     """The descriptions of these parameters, in order."""
     return [{"name": _NAMES.get(name, name), **PARAMETERS[name]} for name in names]
+
+
+def query_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of these parameters that stand in a query, as they are spelled there."""
+    return tuple(_NAMES.get(name, name) for name in names if PARAMETERS[name]["in"] == "query")

@@ -4,6 +4,7 @@ Handlers take the request and give the response; FastAPI only matches paths and 
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -13,10 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from api.endpoint import Endpoint
+from api import query
+from api.endpoint import Endpoint, Handler
 from api.openapi import document
+from api.openapi.parameters import query_names
 from api.routes import batch, deliveries, events, facade, health, jobs, models, pages, results, submit
 from api.routes.guard import guarded, scope_of
+
+_STRICT: Final = ("jobs", "webhooks", "models")
+"""Endpoints of these tags take no unknown query parameter; where there is a body, options are its matter."""
 
 _JOB: Final = ((200, "job"), (201, "job"), (202, "job"))
 
@@ -65,11 +71,11 @@ ENDPOINTS: Final = (
         "/jobs/{job_id}/events",
         events.job_events,
         "jobs",
-        (200, 204, 404, 503),
+        (200, 204, 404, 422, 503),
         ("job_id", "last-event-id"),
         ((200, "events"),),
     ),
-    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 503), ("job_id",), _JOB),
+    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 422, 503), ("job_id",), _JOB),
     Endpoint(
         "GET",
         "/jobs/{job_id}/result",
@@ -84,7 +90,7 @@ ENDPOINTS: Final = (
         "/jobs/{job_id}/deliveries",
         deliveries.list_deliveries,
         "webhooks",
-        (200, 404, 503),
+        (200, 404, 422, 503),
         ("job_id",),
         ((200, "Deliveries"),),
     ),
@@ -93,7 +99,7 @@ ENDPOINTS: Final = (
         "/jobs/{job_id}/deliveries/redeliver",
         deliveries.redeliver_job,
         "webhooks",
-        (202, 404, 409, 503),
+        (202, 404, 409, 422, 503),
         ("job_id",),
         ((202, "Redelivered"),),
     ),
@@ -106,8 +112,8 @@ ENDPOINTS: Final = (
         ("since", "undelivered"),
         ((202, "Redelivered"),),
     ),
-    Endpoint("GET", "/models", models.list_models, "models", (200, 503), (), ((200, "Models"),)),
-    Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 503), ("name",), ((200, "Model"),)),
+    Endpoint("GET", "/models", models.list_models, "models", (200, 422, 503), (), ((200, "Models"),)),
+    Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 422, 503), ("name",), ((200, "Model"),)),
     Endpoint("GET", "/health/live", health.live, "operations", (200,), (), ((200, "Live"),)),
     Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503), (), ((200, "Ready"), (503, "Ready"))),
     Endpoint("GET", "/", pages.root, "operations", (200, 307)),
@@ -153,9 +159,12 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
 def _add(app: FastAPI, endpoint: Endpoint) -> None:
     scope = scope_of(endpoint.method, endpoint.path)
     described = document(endpoint, scope)
+    handler = endpoint.handler
+    if endpoint.tag in _STRICT and not endpoint.body:
+        handler = _strict(handler, query_names(endpoint.parameters))
     app.router.add_api_route(
         endpoint.path,
-        guarded(endpoint.path, endpoint.handler),
+        guarded(endpoint.path, handler),
         methods=[endpoint.method],
         name=endpoint.handler.__name__,
         summary=(endpoint.handler.__doc__ or "").split(".")[0],
@@ -167,6 +176,17 @@ def _add(app: FastAPI, endpoint: Endpoint) -> None:
         response_model=None,
         route_class_override=DirectRoute,
     )
+
+
+def _strict(handler: Handler, names: tuple[str, ...]) -> Handler:
+    """The handler behind the check that the query has no other parameters than these."""
+
+    @wraps(handler)
+    async def checked(request: Request) -> Response:
+        query.check_names(request, names)
+        return await handler(request)
+
+    return checked
 
 
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:

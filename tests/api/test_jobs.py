@@ -392,3 +392,31 @@ async def test_the_states_of_the_api_are_those_of_the_contract() -> None:
         "canceled",
         "expired",
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/jobs", ["status", "model", "limit", "cursor"]),
+        ("GET", "/jobs/{id}", ["wait"]),
+        ("DELETE", "/jobs/{id}", ["force"]),
+        ("GET", "/jobs/{id}/result", ["output"]),
+        ("GET", "/jobs/{id}/events", []),
+        ("GET", "/jobs/{id}/deliveries", []),
+        ("POST", "/jobs/{id}/cancel", []),
+        ("POST", "/jobs/{id}/deliveries/redeliver", []),
+        ("POST", "/deliveries/redeliver", ["since", "status"]),
+        ("GET", "/models", []),
+        ("GET", f"/models/{MODEL}", []),
+    ],
+)
+async def test_a_query_parameter_that_a_path_does_not_take_is_refused_with_those_that_it_takes(
+    api: Api, method: str, path: str, known: list[str]
+) -> None:
+    job_id = await api.submit()
+    response = await api.client.request(method, path.format(id=job_id), params={"statsu": "queued"})
+    assert (response.status_code, response.json()["code"]) == (422, "invalid_parameter")
+    assert (response.json()["parameter"], response.json()["known"]) == ("statsu", known)
+    for name in [*known, "'statsu'"]:
+        assert name in response.json()["detail"]
+    assert (await api.job(job_id))["status"] == "queued"
