@@ -53,7 +53,8 @@ def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimit
     if media.type == FORM:
         raise Problem(
             ProblemCode.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is said to be {FORM}, which curl does unless it is told otherwise; name its real type.",
+            f"The body is said to be {FORM}, which curl does unless it is told otherwise. Send a file with "
+            "`-F file=@NAME`, or with `--data-binary @NAME -H 'Content-Type: …'` and its real type.",
         )
     options: dict[str, Any] = dict(query)
     if media.type == MULTIPART:

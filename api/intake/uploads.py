@@ -27,6 +27,7 @@ _ACCEPTED: Final = {
     InputKind.BYTES: ("any type",),
     InputKind.TENSOR: (NPY, JSON, OCTETS),
 }
+_AT_SIGN: Final = "; with curl, a file is `-F file=@NAME`, and without the @ it is the name that is sent"
 _UTF8: Final = ("", "utf-8", "utf8", "us-ascii")
 
 
@@ -78,6 +79,12 @@ def _is_npy_tensor(spec: InputSpec, upload: DraftUpload) -> bool:
 def _check_media_type(spec: InputSpec, upload: DraftUpload) -> None:
     if _is_accepted(spec.kind, upload):
         return
+    if _is_bare_field(upload) and spec.kind is InputKind.IMAGE:
+        raise Problem(
+            ProblemCode.INVALID_IMAGE,
+            f"Input {input_words(spec)} takes a file, and the form has a text field{_AT_SIGN}.",
+            input=spec.name,
+        )
     given = upload.media_type[:100] + (f" in {upload.charset[:100]}" if upload.charset else "")
     raise Problem(
         ProblemCode.UNSUPPORTED_MEDIA_TYPE,
@@ -98,9 +105,14 @@ def _is_accepted(kind: InputKind, upload: DraftUpload) -> bool:
     return _is_json(upload)
 
 
+def _is_bare_field(upload: DraftUpload) -> bool:
+    """Whether it is a form's field of which nothing says that it is a file."""
+    return upload.media_type == TEXT and not upload.is_file
+
+
 def _is_json(upload: DraftUpload) -> bool:
     """A form's text fields for tensors are JSON."""
-    return upload.media_type == JSON or (upload.media_type == TEXT and not upload.is_file)
+    return upload.media_type == JSON or _is_bare_field(upload)
 
 
 def _npy_tensor(spec: InputSpec, upload: DraftUpload) -> DraftTensor:
@@ -130,7 +142,8 @@ def _json_tensor(spec: InputSpec, upload: DraftUpload, limits: IntakeLimits) -> 
     try:
         values = json.loads(bytes(upload.data))
     except FormatError as exc:
-        raise _invalid_tensor(spec, f"the part can't be used as JSON: {exc}") from None
+        hint = _AT_SIGN if _is_bare_field(upload) else ""
+        raise _invalid_tensor(spec, f"the part can't be used as JSON: {exc}{hint}") from None
     if not isinstance(values, list):
         return DraftTensor(spec.name, spec.datatype, (), values=[values])
     return DraftTensor(spec.name, spec.datatype, shape_of_nested(values), values=values)

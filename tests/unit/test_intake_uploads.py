@@ -88,7 +88,22 @@ async def test_the_type_that_curl_sends_by_default_is_refused_with_advice(gatewa
         params={"model": "photo"}, content=jpeg, headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert (problem["status"], problem["code"]) == (415, "unsupported_media_type")
-    assert "curl" in problem["detail"]
+    for hint in ("--data-binary @", "Content-Type", "-F file=@"):
+        assert hint in problem["detail"]
+
+
+@pytest.mark.parametrize(("model", "code"), [("photo", "invalid_image"), ("fixed", "invalid_tensor")])
+async def test_a_files_name_in_place_of_the_file_is_refused_with_advice(
+    gateway: Gateway, model: str, code: str
+) -> None:
+    problem = await gateway.refused(**multipart(field("model", model.encode()), field("file", b"x.jpg")))
+    assert (problem["status"], problem["code"]) == (422, code)
+    assert "-F file=@" in problem["detail"]
+
+
+async def test_a_form_field_that_says_what_picture_it_is_needs_no_file_name(gateway: Gateway, jpeg: bytes) -> None:
+    named = field("file", jpeg, None, "image/jpeg")
+    await gateway.accepted(**multipart(field("model", b"photo"), named))
 
 
 @pytest.mark.parametrize("content_type", ["audio/wav", "application/pdf", "video/mp4", "text/plain", "application/zip"])
@@ -136,10 +151,10 @@ async def test_a_text_field_may_be_longer_than_a_mebibyte(gateway: Gateway) -> N
     assert bytes(submission.payload) == long
 
 
-async def test_a_photo_as_base64_text_in_a_field_is_refused_by_type(gateway: Gateway) -> None:
+async def test_a_photo_as_base64_text_in_a_field_is_refused_as_no_file(gateway: Gateway) -> None:
     """B058"""
     problem = await gateway.refused(**multipart(field("model", b"photo"), field("image", b"/9j/4AAQSkZJRg==")))
-    assert (problem["status"], problem["code"]) == (415, "unsupported_media_type")
+    assert (problem["status"], problem["code"]) == (422, "invalid_image")
 
 
 async def test_raw_bytes_are_a_tensor_where_the_model_fixes_its_shape(gateway: Gateway) -> None:
