@@ -83,6 +83,7 @@ def job_object(
         "model": request.model,
         "model_version": request.model_version or (outcome.model_version if outcome else "") or None,
         "created_at": timestamp(job.created_ms),
+        "run_at": timestamp(request.run_at_ms),
         "started_at": timestamp(job.started_ms),
         "finished_at": timestamp(job.finished_ms),
         "expires_at": timestamp(job.result_expires_ms),

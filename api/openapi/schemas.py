@@ -59,6 +59,7 @@ _JOB: Final[dict[str, Schema]] = {
     "model": TEXT,
     "model_version": {"type": ["string", "null"]},
     "created_at": INSTANT,
+    "run_at": {**INSTANT, "description": "What the option of this name said; null: as soon as possible"},
     "started_at": INSTANT,
     "finished_at": INSTANT,
     "expires_at": INSTANT,

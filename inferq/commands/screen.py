@@ -69,6 +69,7 @@ def job_facts(job: Job) -> Iterable[tuple[str, str]]:
     yield "answer", answer(job)
     yield "model", " version ".join(filter(None, (job.model, raw.get("model_version"))))
     yield "created", when(raw.get("created_at"))
+    yield "run at", when(raw.get("run_at"))
     yield "started", when(raw.get("started_at"))
     yield "finished", when(raw.get("finished_at"))
     yield "kept until", when(raw.get("expires_at"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgpack
@@ -17,8 +17,19 @@ from tests.api.harness import MODEL, Api, Backend, a_worker, classes, floats, id
 pytestmark = pytest.mark.anyio
 
 JOB_FIELDS = [
-    *("id", "status", "done", "model", "model_version", "created_at", "started_at", "finished_at", "expires_at"),
-    *("attempt", "failures", "priority", "queue", "output", "output_omitted", "error", "timings", "batch"),
+    *("id", "status", "done", "model", "model_version", "created_at", "run_at", "started_at", "finished_at"),
+    *(
+        "expires_at",
+        "attempt",
+        "failures",
+        "priority",
+        "queue",
+        "output",
+        "output_omitted",
+        "error",
+        "timings",
+        "batch",
+    ),
     *("webhook", "metadata", "urls"),
 ]
 UNKNOWN_ID = "0" * 32
@@ -237,6 +248,17 @@ async def test_a_queued_job_says_what_it_waits_for(
     response = await api.post(**prepare)
     assert response.json()["queue"]["waiting_for"] == waits_for
     assert (await api.job(response.json()["id"]))["queue"]["waiting_for"] == waits_for
+
+
+async def test_a_job_says_from_when_on_it_may_run(api: Api) -> None:
+    instant = datetime.now(UTC).replace(microsecond=678_000) + timedelta(hours=1)
+    in_utc = instant.isoformat().replace("000+00:00", "Z")
+    elsewhere = instant.astimezone(timezone(timedelta(hours=5))).isoformat()
+    for options, shown in (({"run_at": elsewhere}, in_utc), ({}, None)):
+        stored = (await api.post(**options)).json()
+        assert stored["run_at"] == shown
+        assert (await api.job(stored["id"]))["run_at"] == shown
+    assert [job["run_at"] for job in (await api.get("/jobs")).json()["jobs"]] == [None, in_utc]
 
 
 @pytest.mark.parametrize(
