@@ -156,6 +156,21 @@ def test_every_variable_of_the_compose_file_is_documented(
     assert interpolated | given <= documented.keys()
 
 
+def test_own_models_and_memory_need_no_edit(compose_text: str) -> None:
+    for setting in ("source: ${MODELS_DIR:-", "- ${REDIS_MAXMEMORY:-", 'memory: "${REDIS_MEMORY_LIMIT:-'):
+        assert setting in compose_text
+
+
+def test_the_file_for_gpus_gives_them_to_the_engine_and_changes_nothing_else(compose: Compose) -> None:
+    override = yaml.safe_load((DEPLOY / "docker-compose.gpu.yml").read_text())
+    schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    jsonschema.Draft202012Validator(json.loads(schema.read_text())).validate(override)
+    (device,) = override["services"].pop("triton")["deploy"]["resources"]["reservations"].pop("devices")
+    assert device == {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
+    assert override == {"services": {}}
+    assert "triton" in compose["services"]
+
+
 def test_the_model_repository_is_mounted_read_only_and_holds_models(compose: Compose) -> None:
     (mount,) = compose["services"]["triton"]["volumes"]
     assert mount["type"] == "bind"
