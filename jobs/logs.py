@@ -4,14 +4,19 @@ It must never be handed payloads, keys or secrets; callers log ids, codes and co
 """
 
 import logging
+import os
 import sys
 from typing import Any
 
 import structlog
 
+from jobs.variables import unknown_variables
+
+log = logging.getLogger(__name__)
+
 
 def configure(level: str, process: str) -> None:
-    """Send structlog's and the standard library's records through one JSON formatter."""
+    """Send structlog's and the standard library's records through one JSON formatter; warn of unknown variables."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -33,6 +38,8 @@ def configure(level: str, process: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    for sentence in unknown_variables(os.environ):
+        log.warning("%s", sentence)
 
 
 def _name_process(process: str) -> Any:

@@ -350,3 +350,14 @@ async def test_the_check_tells_by_its_exit_status_whether_the_api_answers(backen
     with api_process(tmp_path / "api.log", redis_url=backend.url, port=port):
         assert (await asyncio.to_thread(run_api, "check", port=port)).returncode == 0
     assert (await asyncio.to_thread(run_api, "chekc")).returncode == 2
+
+
+async def test_a_variable_that_nothing_reads_is_told_by_name_and_never_by_value(
+    backend: Backend, tmp_path: Path
+) -> None:
+    with api_process(tmp_path / "api.log", redis_url=backend.url, webhok_secret="pa55word") as process:
+        process.terminate()
+        process.ended(10)
+        text = process.log_path.read_text()
+    assert "INFERQ_WEBHOK_SECRET is set, and nothing reads it; INFERQ_WEBHOOK_SECRET may be meant." in text
+    assert "pa55word" not in text

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from inferq.cli import app
+from inferq.stack.environment import PATH_VARIABLE
 from jobs.settings import ENV_PREFIX
+from jobs.variables import KNOWN, unknown_variables
 from tools.render_docs import BLOCKS, PROCESSES, default_text, rendered
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
-COMPOSE_ONLY = {"API_PORT", "REDIS_MAXMEMORY"}
+COMPOSE_ONLY = {"API_PORT", "MODELS_DIR", "REDIS_MAXMEMORY", "REDIS_MEMORY_LIMIT"}
 
 
 def text_of(name: str) -> str:
@@ -37,6 +39,25 @@ def test_every_setting_is_in_the_example_with_its_default_and_nothing_else_is() 
     example = {name: value for name, value in lines if name not in COMPOSE_ONLY}
     assert len(lines) == len(example) + len(COMPOSE_ONLY), "a variable stands there twice"
     assert example == defaults
+
+
+def test_every_variable_that_something_reads_is_known_at_the_start_of_each_process() -> None:
+    settings = {f"{ENV_PREFIX}{name.upper()}" for cls in PROCESSES.values() for name in cls.model_fields}
+    assert settings | {"INFERQ_URL", "INFERQ_API_KEY", PATH_VARIABLE} == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("INFERQ_MAX_QUEUE", "INFERQ_MAX_QUEUE is set, and nothing reads it; INFERQ_MAX_QUEUED may be meant."),
+        ("INFERQ_REDIS", "INFERQ_REDIS_URL may be meant"),
+        ("inferq_durabel", "INFERQ_DURABLE may be meant"),
+        ("INFERQ_QQQQQQQQQQQQQQQQ", "INFERQ_QQQQQQQQQQQQQQQQ is set, and nothing reads it."),
+    ],
+)
+def test_a_misspelled_variable_is_told_with_the_one_that_was_meant(name: str, said: str) -> None:
+    (sentence,) = unknown_variables([name, "PATH", "INFERQ_DURABLE", "inferq_port"])
+    assert said in sentence
 
 
 def test_every_setting_says_what_it_means() -> None:
