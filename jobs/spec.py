@@ -50,6 +50,8 @@ class ImageOptions:
     scale: float = 1.0
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    orientation: bool = True
+    """Whether a picture is turned as its EXIF data says; else it is taken as it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ def _image_from_plain(plain: Mapping[str, Any]) -> ImageOptions:
         scale=plain["scale"],
         mean=tuple(plain["mean"]),
         std=tuple(plain["std"]),
+        orientation=plain.get("orientation", True),  # an older worker does not say
     )
 
 

@@ -2,6 +2,7 @@
 
 import struct
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from workers.prepare.orientation import UPRIGHT, turn_of
 
 CAP = 10_000_000
 AS_IT_IS = InputSpec("image", Datatype.UINT8, (-1, -1, 3), kind=InputKind.IMAGE, image=ImageOptions("HWC"))
+AS_STORED = replace(AS_IT_IS, image=ImageOptions("HWC", orientation=False))
 USUAL = InputSpec(
     "image",
     Datatype.UINT8,
@@ -76,6 +78,17 @@ def test_a_turned_picture_that_is_kept_as_it_is_is_exact(orientation: int) -> No
     golden = photo("coffee", (41, 30))
     data = encode(stored(golden, orientation), "PNG", exif=exif_with_orientation(orientation))
     assert np.array_equal(prepare(data, AS_IT_IS, CAP).array(), np.asarray(golden))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "JPEG"])
+def test_a_model_may_want_pictures_as_they_are_stored(kind: str, orientation: int) -> None:
+    """B081."""
+    picture = stored(photo("coffee", (41, 30)), orientation)
+    data = encode(picture, kind, exif=exif_with_orientation(orientation), **LOSSES[kind])
+    got = prepare(data, AS_STORED, CAP).array()
+    assert got.shape == np.asarray(picture).shape
+    assert reference.difference(got, np.asarray(picture)) < 2
 
 
 def exif(order: str, *entries: tuple[int, int, int, int]) -> bytes:

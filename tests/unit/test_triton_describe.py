@@ -136,7 +136,7 @@ def test_the_parameter_gives_kinds() -> None:
     spec = classifier(
         {
             "inputs": {
-                "x": {"kind": "image", "resize": 256, "crop": 224, "interpolation": "bicubic"},
+                "x": {"kind": "image", "resize": 256, "crop": 224, "interpolation": "bicubic", "orientation": False},
                 "t": {"kind": "text"},
             },
             "outputs": {"p": {"kind": "classification", "top": 3}},
@@ -144,7 +144,7 @@ def test_the_parameter_gives_kinds() -> None:
     )
     assert spec.refusal is None
     assert [each.kind for each in spec.inputs] == [InputKind.IMAGE, InputKind.TEXT, InputKind.TENSOR]
-    assert spec.inputs[0].image == ImageOptions("HWC", 256, (224, 224), "bicubic")
+    assert spec.inputs[0].image == ImageOptions("HWC", 256, (224, 224), "bicubic", orientation=False)
     assert (spec.outputs[0].kind, spec.outputs[0].top) == (OutputKind.CLASSIFICATION, 3)
     assert spec.outputs[1].kind is OutputKind.TENSOR
 
@@ -237,6 +237,7 @@ def test_one_number_normalises_every_channel() -> None:
         ({"inputs": {"x": {"kind": "image", "mean": 1}}}, "inputs.x: 'mean' needs a float input, and it is UINT8"),
         ({"inputs": {"x": {"kind": "image", "color": "GRAY"}}}, "inputs.x: dims [224, 224, 3] don't tell where the 1"),
         ({"inputs": {"x": {"kind": "image", "layout": "CHW"}}}, "inputs.x: RGB has 3 channels, and dims [224, 224, 3]"),
+        ({"inputs": {"x": {"kind": "image", "orientation": "no"}}}, "inputs.x.orientation: input should be"),
         ({"inputs": {"x": {"kind": "image", "interpolation": "magic"}}}, "inputs.x.interpolation: input should be"),
         ({"inputs": {"x": {"kind": "text"}}}, "inputs.x: kind 'text' needs a BYTES tensor, and it is UINT8"),
         ({"inputs": {"w": {"kind": "bytes"}}}, "inputs.w: kind 'bytes' fills one element, and dims are [2]"),

@@ -14,6 +14,7 @@ import simplejpeg
 from PIL import (
     AvifImagePlugin,
     BmpImagePlugin,
+    ExifTags,
     GifImagePlugin,
     Image,
     ImageFile,
@@ -27,7 +28,7 @@ from jobs.image_headers import jpeg_segments, png_chunks
 from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, probe
 from workers.prepare.flatten import flatten
 from workers.prepare.geometry import Size
-from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_jpeg
+from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_jpeg, turn_of_number
 
 # Our own cap, which a setting can raise or lower, comes before every decoder; Pillow's fixed one would only add
 # a warning below it and a second refusal above.
@@ -58,6 +59,8 @@ class Picture(Protocol):
 
     size: Size
     turn: Turn
+    as_stored: Turn
+    """What in place of `turn` leaves the picture as its file stores it: nothing, unless its decoder turned it."""
 
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
         """Pixels [height, width, 1 or 3] in 8 bits and how many times smaller than `size` they are, rounded up.
@@ -82,7 +85,7 @@ class _Jpeg:
 
     def __init__(self, view: memoryview, header: ImageHeader) -> None:
         self.size = Size(header.width, header.height)
-        self.turn = turn_of_jpeg(view)
+        self.turn, self.as_stored = turn_of_jpeg(view), UPRIGHT
         self._view = view
 
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
@@ -145,9 +148,13 @@ class _Raster:
             image = _plugin(kind)(BytesIO(view))
             check_pixels(*image.size, max_pixels)
             _check_tiles(image, len(view))
+            turned = UPRIGHT
+            if kind is ImageFormat.TIFF:  # Pillow turns these while it loads them
+                turned = turn_of_number(image.getexif().get(ExifTags.Base.Orientation))
             image.load()
             self.size = Size(*image.size)
-            self.turn = UPRIGHT if kind is ImageFormat.TIFF else turn_of(*_metadata(image))  # Pillow turns TIFFs
+            self.turn = UPRIGHT if kind is ImageFormat.TIFF else turn_of(*_metadata(image))
+            self.as_stored = turned.inverse()
         self._image, self._kind = image, kind
 
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:

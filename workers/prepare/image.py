@@ -12,6 +12,7 @@ from jobs.images import InvalidImage
 from jobs.spec import ImageOptions, InputSpec
 from workers.prepare.decode import Picture, open_picture
 from workers.prepare.geometry import Window, window
+from workers.prepare.orientation import Turn
 from workers.prepare.resample import MAX_DRIFT, Shrunk, max_shrink, resample
 from workers.prepare.values import CHANNELS, value_table, write
 
@@ -37,23 +38,24 @@ def prepare_image(upload: bytes | memoryview, spec: InputSpec, max_pixels: int, 
     options = _options(spec)
     try:
         picture = open_picture(upload, max_pixels)
-        wanted = window(picture.turn.size(picture.size), options, *_sides(spec, options))
+        turn = picture.turn if options.orientation else picture.as_stored
+        wanted = window(turn.size(picture.size), options, *_sides(spec, options))
         _check_result(wanted, max_pixels)
         if out is None:
             out = np.empty(_shape(options, wanted.height, wanted.width), spec.datatype.numpy)
-        pixels = _pixels(picture, wanted, options)
+        pixels = _pixels(picture, turn, wanted, options)
     except InvalidImage as exc:
         raise InvalidInput(f"Input `{spec.name}`: {exc}.") from exc
     write(pixels, options, value_table(spec.datatype, options), _as_rows(out, options))
     return out
 
 
-def _pixels(picture: Picture, wanted: Window, options: ImageOptions) -> Array:
-    """The window's pixels, the right way up, on black where the window reaches beyond the picture."""
+def _pixels(picture: Picture, turn: Turn, wanted: Window, options: ImageOptions) -> Array:
+    """The window's pixels, turned, on black where the window reaches beyond the picture."""
     visible = wanted.visible()
-    stored = picture.turn.undo(visible)
+    stored = turn.undo(visible)
     shrunk = _read(picture, stored, options)
-    scaled = picture.turn.apply(resample(shrunk, stored, options.interpolation))
+    scaled = turn.apply(resample(shrunk, stored, options.interpolation))
     if visible == wanted:
         return scaled
     canvas = np.zeros((wanted.height, wanted.width, scaled.shape[2]), np.uint8)

@@ -42,6 +42,10 @@ class Turn(NamedTuple):
             return Window(Size(resized.height, resized.width), top, left, seen.height, seen.width)
         return Window(resized, left, top, seen.width, seen.height)
 
+    def inverse(self) -> "Turn":
+        """From seen back to stored."""
+        return Turn(self.swaps, self.mirrors_y, self.mirrors_x) if self.swaps else self
+
     def apply(self, stored: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
         """The pixels (height, width, channels) as seen; a view."""
         seen = stored.swapaxes(0, 1) if self.swaps else stored
@@ -66,7 +70,12 @@ def turn_of(exif: bytes, xmp: bytes = b"") -> Turn:
     value = _exif_orientation(exif)
     if value is None and (match := _XMP_TAG.search(xmp)):
         value = int(match[1])
-    return _TURNS.get(value or 1, UPRIGHT)
+    return turn_of_number(value)
+
+
+def turn_of_number(orientation: int | None) -> Turn:
+    """The turn that a value of the tag asks for; none for one that means nothing."""
+    return _TURNS.get(orientation or 1, UPRIGHT)
 
 
 def turn_of_jpeg(view: memoryview) -> Turn:

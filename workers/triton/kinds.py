@@ -82,6 +82,7 @@ def _image(spec: InputSpec, wanted: InputParameter, tensor_format: int) -> Image
         scale=_only_for_floats(where, spec, wanted).scale,
         mean=_per_channel(where, "mean", wanted.mean, channels),
         std=_per_channel(where, "std", wanted.std, channels),
+        orientation=wanted.orientation,
     )
 
 

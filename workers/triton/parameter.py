@@ -57,6 +57,7 @@ class InputParameter(_Strict):
     scale: _Divisor = 1.0
     mean: _Numbers = ()
     std: _Divisors = ()
+    orientation: bool = True
 
 
 class OutputParameter(_Strict):
