@@ -8,7 +8,7 @@ import hmac
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -84,9 +84,13 @@ class Gate:
     With `is_needed` nobody comes in without a key, even while there is none at all.
     """
 
-    def __init__(self, api_keys: ApiKeys, *, is_needed: bool = False) -> None:
+    def __init__(
+        self, api_keys: ApiKeys, on_change: Callable[[], None] = lambda: None, *, is_needed: bool = False
+    ) -> None:
+        """`on_change` is called when other keys than before let somebody in."""
         self.is_needed = is_needed
         self._api_keys = api_keys
+        self._on_change = on_change
         self._live: Mapping[bytes, ApiKey] | None = None
         self._read_at: float | None = None
         self._failures = Failures()
@@ -100,6 +104,10 @@ class Gate:
     def has_keys(self) -> bool:
         """Whether anybody could come in with a key."""
         return bool(self._live)
+
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether somebody who was admitted would be still: their key may have been revoked while they wait."""
+        return self.is_open if caller.key is None else self._known(caller.key.digest) is not None
 
     async def admit(self, request: Request, scope: KeyScope) -> Caller:
         """The caller; raises the same 401 for every key that is none of ours, and StoreError where nobody can tell."""
@@ -147,7 +155,10 @@ class Gate:
         live = await self._api_keys.live()
         if self._live is not None and live is None:
             live = {}  # somebody emptied Redis: that must not open a service that asked for keys
+        is_other = live != self._live
         self._live, self._read_at = live, begun_at
+        if is_other:
+            self._on_change()
 
     async def run(self) -> None:
         """Refresh every second until cancelled."""

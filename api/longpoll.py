@@ -9,6 +9,7 @@ from typing import Final
 
 from starlette.types import Receive
 
+from api.auth import Caller, unauthenticated
 from api.services import Services
 from api.waiters import Watch
 from jobs.record import Job
@@ -24,19 +25,20 @@ async def follow(
     services: Services,
     receive: Receive,
     job_id: str,
-    tenant: str,
+    caller: Caller,
     seconds: float,
     is_news: Callable[[Job], bool] = lambda job: job.state.is_terminal,
 ) -> Inspection | None:
     """The job as soon as `is_news`, and otherwise as it is after `seconds`; None where there is no such job.
 
-    Ends early, with the job as it is, when the process stops; a client that hangs up frees everything at once.
+    Ends early, with the job as it is, when the process stops; a client that hangs up frees everything at once. Raises
+    Problem as soon as the caller would not be admitted any more.
     Raises StoreError when Redis does not answer at the moment that it is asked, but outlives outages in between.
     """
     clock = asyncio.get_running_loop().time
     ends_at = clock() + seconds
     with services.waiters.watch(job_id) as watch:
-        found = await services.look(job_id, tenant)
+        found = await services.look(job_id, caller.tenant)
         if found is None or is_news(found.job) or watch.has_ended():
             return found
         hang_up = asyncio.create_task(end_on_hang_up(receive, watch))
@@ -45,7 +47,9 @@ async def follow(
                 await watch.woken(min(left, next_look_seconds(found)))
                 if watch.has_ended():
                     break
-                found = await services.look(job_id, tenant)
+                if not services.gate.still_admits(caller):
+                    raise unauthenticated()
+                found = await services.look(job_id, caller.tenant)
                 if found is None or is_news(found.job):
                     break
         finally:

@@ -46,10 +46,10 @@ class Services:
         self.store = store
         self.registry = Registry(store.connection)
         self.catalog = Catalog(self.registry)
-        self.gate = Gate(ApiKeys(store.connection))
+        self.waiters = Waiters()
+        self.gate = Gate(ApiKeys(store.connection), self.waiters.wake_all)
         self.pressure = Pressure(store.connection, settings)
         self.uploads = UploadBudget(settings.upload_bytes)
-        self.waiters = Waiters()
         self.probe = StoreProbe(store.connection)
         self.measures = Measures(self.catalog, self.registry, self.pressure, self.waiters, self.uploads)
         self._submissions = Gatherer(
@@ -121,7 +121,7 @@ class Services:
 
     def _on_gap(self) -> None:
         self.probe.look_again()
-        self.waiters.on_gap()
+        self.waiters.wake_all()
 
 
 def _blocks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:

@@ -77,8 +77,8 @@ class Waiters:
             for watch in self._watches.get(job_id, ()):
                 watch.wake()
 
-    def on_gap(self) -> None:
-        """Any job may have changed unseen."""
+    def wake_all(self) -> None:
+        """Any job may have changed unseen, or whoever waits may not be let in any more."""
         for watches in self._watches.values():
             for watch in watches:
                 watch.wake()

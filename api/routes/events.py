@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from api.auth import Caller
 from api.longpoll import end_on_hang_up, next_look_seconds
-from api.routes.access import JobReference, job_reference, services, unknown_job
+from api.routes.access import JobReference, caller, job_reference, services, unknown_job
 from api.routes.answers import job_object
 from api.services import Services
 from api.waiters import Watch
@@ -36,7 +37,7 @@ async def job_events(request: Request) -> Response:
         raise unknown_job()
     if found.job.state.is_terminal and request.headers.get("last-event-id") == event_id(found):
         return Response(status_code=204)  # the client has seen the end, and this is how it is told to stay away
-    return _EventStream(shared, reference)
+    return _EventStream(shared, reference, caller(request))
 
 
 def event_id(found: Inspection) -> str:
@@ -49,32 +50,33 @@ class _EventStream(Response):
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, shared: Services, reference: JobReference) -> None:
+    def __init__(self, shared: Services, reference: JobReference, caller: Caller) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})  # proxies pass on each event as it comes
         del self.headers["content-length"]
         self._shared = shared
         self._reference = reference
+        self._caller = caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         with self._shared.waiters.watch(self._reference.job_id) as watch:
             hang_up = asyncio.create_task(end_on_hang_up(receive, watch))
             try:
-                async for piece in _pieces(self._shared, self._reference, watch):
+                async for piece in _pieces(self._shared, self._reference, self._caller, watch):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             finally:
                 hang_up.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _pieces(shared: Services, reference: JobReference, watch: Watch) -> AsyncIterator[bytes]:
-    """Events until the job's end or the stream's. An outage of Redis makes a pause, never an end."""
+async def _pieces(shared: Services, reference: JobReference, caller: Caller, watch: Watch) -> AsyncIterator[bytes]:
+    """Events until the job's end or the stream's; a revoked key ends it, an outage of Redis only makes a pause."""
     clock = asyncio.get_running_loop().time
     beat_seconds = shared.settings.heartbeat_seconds
     yield f"retry: {_RETRY_MS}\n\n".encode()
     told = ""
     next_beat = clock() + beat_seconds
-    while not watch.has_ended():
+    while not watch.has_ended() and shared.gate.still_admits(caller):
         try:
             found = await shared.look(*reference)
             events = [] if found is None or event_id(found) == told else await _events(shared, found, is_first=not told)

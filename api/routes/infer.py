@@ -27,7 +27,7 @@ from api.intake.validate import check_served
 from api.longpoll import follow
 from api.negotiation import prefers_async
 from api.problems import Problem, ProblemCode
-from api.routes.access import known_model, services, tenant
+from api.routes.access import caller, known_model, services, tenant
 from api.routes.answers import job_response
 from api.routes.submit import fresh, intake_limits, refuse, refuse_if_full
 from api.services import Services
@@ -128,7 +128,7 @@ async def _answered(
     bound = (wanted.queue_ttl_ms + wanted.timeout_ms) / 1000 + _SLACK_SECONDS
     is_done = False
     try:
-        found = await follow(shared, request.receive, job_id, submission.tenant, bound)
+        found = await follow(shared, request.receive, job_id, caller(request), bound)
         is_done = found is None or found.job.state.is_terminal
     finally:
         if not is_done and not submission.idempotency_key:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from api import query
 from api.longpoll import follow
 from api.problems import Problem, ProblemCode
-from api.routes.access import job_reference, services, tenant, unknown_job
+from api.routes.access import caller, job_reference, services, tenant, unknown_job
 from api.routes.answers import is_unchanged, job_response, json_response, not_modified
 from jobs import view
 from jobs.listing import CursorError, list_jobs
@@ -33,7 +33,7 @@ async def read_job(request: Request) -> Response:
         def is_news(job: Job) -> bool:
             return job.state.is_terminal or (knows_a_state and not is_unchanged(request, view.etag(job)))
 
-        found = await follow(shared, request.receive, job_id, owner, seconds, is_news)
+        found = await follow(shared, request.receive, job_id, caller(request), seconds, is_news)
     if found is None:
         raise unknown_job()
     etag = view.etag(found.job)

@@ -11,7 +11,7 @@ from api.intake import IntakeLimits, WebhookRules, read_submission
 from api.longpoll import follow
 from api.negotiation import preferred_wait
 from api.problems import Problem, ProblemCode
-from api.routes.access import known_model, services, tenant, unknown_job
+from api.routes.access import caller, known_model, services, tenant, unknown_job
 from api.routes.answers import job_response
 from api.services import Services
 from jobs.connection import StoreError
@@ -82,8 +82,8 @@ async def _wait(request: Request, shared: Services, stored: Inspection, seconds:
     """The job when it is done or the time is over. It is stored, so nothing that happens now makes that an error."""
     job = stored.job
     try:
-        return await follow(shared, request.receive, job.id, job.tenant, seconds) or stored
-    except StoreError:
+        return await follow(shared, request.receive, job.id, caller(request), seconds) or stored
+    except (StoreError, Problem):
         return stored
 
 

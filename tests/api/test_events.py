@@ -13,9 +13,11 @@ import pytest
 from fastapi import FastAPI
 
 from api.app import create_app
+from jobs.apikeys import ApiKeys
 from jobs.registry import Registry
 from jobs.store import JobStore
-from tests.api.harness import Api, Backend, api_settings, floats, identity_spec, open_hand, running_api, until
+from tests.api.harness import MODEL, Api, Backend, api_settings, floats, identity_spec, open_hand, running_api, until
+from tests.support.stores import a_submission
 
 pytestmark = pytest.mark.anyio
 
@@ -183,6 +185,29 @@ async def test_a_deleted_job_ends_its_streams(backend: Backend, api: Api) -> Non
         await stream.next()
         assert (await api.client.delete(f"/jobs/{job_id}?force=true")).status_code == 204
         assert statuses(await stream.rest()) in ([], [("done", "canceled")])
+
+
+async def test_a_revoked_key_ends_its_streams_and_nobody_elses(backend: Backend) -> None:
+    async with running_app(backend) as app, open_hand(backend) as hand:
+        api_keys = ApiKeys(hand.store.connection)
+        headers = {name: {"authorization": f"Bearer {await api_keys.create(name, tenant='t')}"} for name in "ab"}
+        submission = a_submission(MODEL, tenant="t")
+        await hand.store.submit(submission)
+        await app.state.services.gate.refresh()
+        async with (
+            streaming(app, submission.id, **headers["a"]) as ended,
+            streaming(app, submission.id, **headers["b"]) as going_on,
+        ):
+            for stream in (ended, going_on):
+                assert (await stream.next() or Event()).name == "snapshot"
+            await api_keys.revoke("a")
+            async with asyncio.timeout(5):  # a second, and what a busy machine adds
+                assert await ended.rest() == []
+            await hand.take()
+            assert statuses([await going_on.next() or Event()]) == [("change", "in_progress")]
+        async with streaming(app, submission.id, **headers["a"]) as again:
+            await until(lambda: again.status != 0)
+            assert again.status == 401
 
 
 async def test_there_are_no_events_of_an_unknown_job(api: Api) -> None:

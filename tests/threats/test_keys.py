@@ -10,9 +10,9 @@ import pytest
 
 from api.auth import MAX_FAILURES, WINDOW_SECONDS, Failures
 from jobs import keys
-from jobs.apikeys import ApiKey, KeyRefused, KeyScope, digest_of, is_token, new_token
+from jobs.apikeys import ApiKey, ApiKeys, KeyRefused, KeyScope, digest_of, is_token, new_token
 from jobs.connection import Call
-from tests.api.harness import MODEL, Api, Backend, identity_spec, running_api, until
+from tests.api.harness import MODEL, Api, Backend, fp32_input, identity_spec, running_api, until
 from tests.threats.tenants import Tenants, a_document, with_key
 
 pytestmark = pytest.mark.anyio
@@ -113,6 +113,38 @@ async def test_a_revoked_key_is_refused_soon_and_its_name_never_used_again(tenan
         await tenants.keys.create("alice")
     with pytest.raises(KeyRefused, match="nobody"):
         await tenants.keys.revoke("nobody")
+
+
+async def test_a_revoked_key_ends_what_waits_with_it(tenants: Tenants) -> None:
+    """A long-poll and a call are refused; a job that was stored is told of, for it stays."""
+    services = tenants.api.services
+    job_id = await tenants.submit(tenants.alice)
+    waiting = [
+        asyncio.create_task(request)
+        for request in (
+            tenants.alice.get(f"/jobs/{job_id}?wait=60"),
+            tenants.alice.post(
+                "/v2/models/identity/infer", json={"inputs": [fp32_input((1.0, 2.0)) | {"shape": [1, 2]}]}
+            ),
+            tenants.alice.post("/jobs", json=a_document(), headers={"Prefer": "wait=60"}),
+            tenants.bob.get(f"/jobs/{await tenants.submit(tenants.bob)}?wait=60"),
+        )
+    ]
+    await until(lambda: len(services.waiters) == len(waiting))
+    await tenants.keys.revoke("alice")
+    async with asyncio.timeout(5):  # a second, and what a busy machine adds
+        answers = await asyncio.gather(*waiting[:3])
+    assert [answer.status_code for answer in answers] == [401, 401, 202]
+    await until(lambda: len(services.waiters) == 1)
+    waiting[3].cancel()
+
+
+async def test_who_waits_without_a_key_is_refused_once_there_is_one(api: Api) -> None:
+    waiting = asyncio.create_task(api.get(f"/jobs/{await api.submit()}?wait=60"))
+    await until(lambda: len(api.services.waiters) == 1)
+    await ApiKeys(api.store.connection).create("first")
+    async with asyncio.timeout(5):
+        assert (await waiting).status_code == 401
 
 
 async def test_without_a_live_key_nobody_comes_in(tenants: Tenants) -> None:
