@@ -21,10 +21,10 @@ EXAMPLES = 10
 
 @pytest.mark.timeout(300)
 async def test_no_answer_breaks_the_document_and_none_is_a_fault(product_url: str) -> None:
-    """All of schemathesis' checks, on every path, with its examples, its edge cases and random bodies."""
+    """All of schemathesis' checks on every path: its examples, its edge cases, random bodies and chains of calls."""
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "--config-file", str(HERE / "schemathesis.toml"), "run"),
-        *(f"{product_url}/openapi.json", "--checks", "all", "--phases", "examples,coverage,fuzzing"),
+        *(f"{product_url}/openapi.json", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
         *("--max-examples", str(EXAMPLES), "--generation-deterministic", "--request-timeout", "30", "--no-color"),
     ]
     environment = os.environ | {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE), "NO_PROXY": "*"}
