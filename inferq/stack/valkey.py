@@ -75,6 +75,8 @@ class ValkeyServer:
             "appendonly yes",
             f"appendfsync {'always' if self.is_durable else 'everysec'}",
             'save ""',
+            "rdbcompression no",  # pictures are compressed, and tensors hardly can be
+            "auto-aof-rewrite-min-size 512mb",  # jobs come and go: rewriting a small log again and again gains nothing
             "maxmemory-policy noeviction",
         ]
         return [*lines, f'requirepass "{self.password}"'] if self.password else lines
