@@ -22,7 +22,7 @@ from jobs.connection import StoreError, StoreUnavailable
 from jobs.gather import Gatherer
 from jobs.listener import Listener
 from jobs.loops import end
-from jobs.metrics import served
+from jobs.metrics import measured
 from jobs.registry import Registry
 from jobs.store import Inspection, JobStore, Submission, SubmitReply
 
@@ -102,7 +102,7 @@ class Services:
         runs = (self.catalog.run, self.gate.run, self.pressure.run, listener.run, self.probe.run)
         loops = [asyncio.create_task(_keep_running(run)) for run in runs]
         try:
-            async with self._measured():
+            async with measured(self.settings, self.measures.page):
                 yield
         finally:
             self.waiters.quiet()
@@ -110,14 +110,6 @@ class Services:
             await self._submissions.close()
             await self._looks.close()
             await self.store.close()
-
-    @asynccontextmanager
-    async def _measured(self) -> AsyncIterator[None]:
-        if not self.settings.metrics_port:
-            yield
-            return
-        async with served(self.settings.metrics_host, self.settings.metrics_port, self.measures.page):
-            yield
 
     def _on_gap(self) -> None:
         self.probe.look_again()

@@ -160,6 +160,18 @@ class Deliveries:
         )
         return [word in (b"OK", b"ALREADY") for word in replies]
 
+    async def depth(self) -> tuple[int, int]:
+        """How many messages are in the queue, and how many in line for a host without room (of 1,000 hosts at most)."""
+        queued, hosts = await self._connection.run(
+            Call("ZCARD", keys.DELIVERIES_QUEUE), Call("ZRANGE", keys.WAITING_HOSTS_KEY, 0, MOST_AT_ONCE - 1)
+        )
+        lines = (
+            await self._connection.run(*(Call("ZCARD", keys.waiting_key(host.decode())) for host in hosts))
+            if hosts
+            else []
+        )
+        return queued, sum(lines)
+
     async def of_job(self, job_id: str) -> list[Delivery]:
         """All deliveries of a job with their logs, oldest first; whose job it is must be known before."""
         names = {event: outbox.delivery_id(job_id, event) for event in WebhookEvent}

@@ -7,8 +7,10 @@ import asyncio
 import bisect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Final
+
+from jobs.settings import StoreSettings
 
 MAX_SERIES: Final = 500
 """Of one family. What comes after is counted under OTHER: names that others choose must not fill any memory."""
@@ -111,6 +113,11 @@ def _number(value: float) -> str:
 def text_of(families: Sequence[Family | Histogram]) -> str:
     """All families as one page."""
     return "\n".join(line for family in families for line in family.lines()) + "\n"
+
+
+def measured(settings: StoreSettings, page: Callable[[], Awaitable[str]]) -> AbstractAsyncContextManager[object]:
+    """The page on the port that the settings name, if they do."""
+    return served(settings.metrics_host, settings.metrics_port, page) if settings.metrics_port else nullcontext()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from typing import Any, Final
 from arq.cron import cron
 
 from jobs.connection import StoreError
-from jobs.metrics import served
+from jobs.metrics import measured
 from jobs.registry import Registry
 from jobs.store import JobStore
 from workers.budget import ByteBudget
@@ -105,21 +105,13 @@ class InferenceWorker(ProcessWorker):
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """The engine's channel, and the threads that prepare."""
-        async with self._tools.engine, self._measured():
+        async with self._tools.engine, measured(self._settings, self._page):
             try:
                 yield
             finally:
                 with contextlib.suppress(StoreError):
                     await self._registry.leave(self._tools.worker_id)
                 self._tools.threads.shutdown(wait=False, cancel_futures=True)
-
-    @contextlib.asynccontextmanager
-    async def _measured(self) -> AsyncIterator[None]:
-        if not self._settings.metrics_port:
-            yield
-            return
-        async with served(self._settings.metrics_host, self._settings.metrics_port, self._page):
-            yield
 
     async def _page(self) -> str:
         return self._tools.measures.page({name: lane.beat() for name, lane in self._serving.lanes.items()})

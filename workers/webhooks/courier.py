@@ -17,6 +17,7 @@ from jobs.deliveries import Attempt, Delivery, Record, Taken
 from jobs.store import JobStore
 from jobs.webhook import DeliveryStatus
 from workers.persist import persist
+from workers.webhooks.measures import Measures
 from workers.webhooks.message import message_body
 from workers.webhooks.schedule import next_pause_ms
 from workers.webhooks.sender import Fault, Reply, Sender
@@ -37,6 +38,7 @@ class Courier:
     sender: Sender
     secrets: Mapping[str, tuple[str, ...]]
     pauses_seconds: tuple[float, ...]
+    measures: Measures
     rng: Random = field(default_factory=Random)
     clock: Callable[[], float] = monotonic
 
@@ -75,7 +77,11 @@ class Courier:
         status, next_ms = self._judge(delivery, reply, began_ms + duration_ms)
         attempt = Attempt(began_ms, duration_ms, reply.status, reply.fault or "")
         record = Record(delivery, attempt, status, next_ms)
-        if await persist(lambda: self.record(record)) and status is DeliveryStatus.FAILED:
+        self.measures.attempted(reply, duration_ms / 1000)
+        if not await persist(lambda: self.record(record)) or status is DeliveryStatus.PENDING:
+            return
+        self.measures.ended(status)
+        if status is DeliveryStatus.FAILED:
             log.warning("delivery %s failed for good: %s", delivery.id, reply.fault)
 
     def _judge(self, delivery: Delivery, reply: Reply, ended_ms: int) -> tuple[DeliveryStatus, int]:

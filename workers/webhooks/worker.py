@@ -24,12 +24,14 @@ from jobs.deliveries import Deliveries, Taken
 from jobs.gather import Gatherer
 from jobs.keys import ANNOUNCED_CHANNEL, DELIVERIES_QUEUE
 from jobs.listener import Listener
+from jobs.metrics import measured
 from jobs.outbox import DELIVER
 from jobs.registry import Registry, WorkerBeat, WorkerRole
 from jobs.store import JobStore
 from workers.process import Loops, ProcessWorker
 from workers.webhooks.courier import Courier
 from workers.webhooks.hosts import Hosts, Pace
+from workers.webhooks.measures import Measures
 from workers.webhooks.resolver import Resolve, SystemResolver
 from workers.webhooks.sender import Fault, Sender
 from workers.webhooks.settings import WebhookWorkerSettings
@@ -122,8 +124,15 @@ class WebhookWorker(ProcessWorker):
             tls=tls,
         )
         self._records = Gatherer(self._deliveries.record, most=_BLOCK)
+        self._measures = Measures()
         courier = Courier(
-            store, self._records, self._sender, settings.webhook_secrets, settings.webhook_schedule, rng or Random()
+            store,
+            self._records,
+            self._sender,
+            settings.webhook_secrets,
+            settings.webhook_schedule,
+            self._measures,
+            rng or Random(),
         )
         self.ctx |= {"courier": courier, "runs": self._runs}
 
@@ -135,7 +144,7 @@ class WebhookWorker(ProcessWorker):
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """The HTTP client, and the threads that resolve names."""
-        async with self._sender:
+        async with self._sender, measured(self._settings, self._page):
             try:
                 yield
             finally:
@@ -144,6 +153,13 @@ class WebhookWorker(ProcessWorker):
                     await self._registry.leave(self._id)
                 if self._own_resolver is not None:
                     self._own_resolver.close()
+
+    async def _page(self) -> str:
+        try:
+            queued = await self._deliveries.depth()
+        except StoreError:
+            queued = None
+        return self._measures.page(len(self.tasks), queued)
 
     async def _take_for_ever(self) -> None:
         is_away = False
