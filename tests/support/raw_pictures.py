@@ -62,7 +62,7 @@ def raw_tiff(
 ) -> bytes:
     """An uncompressed TIFF from [height, width, 1 or 3]; `rows` is how many of them the one strip claims to hold.
 
-    Unsigned levels of 12 or 16 bits, signed ones of 16, or 32-bit floats, as the array's type says.
+    Unsigned levels of 8, 12 or 16 bits, signed ones of 16, or 32-bit floats, as the array's type says.
     """
     height, width, channels = levels.shape
     words = levels.astype(levels.dtype.newbyteorder(order))

@@ -246,6 +246,14 @@ def test_16_bits_in_tiff_are_scaled_in_both_byte_orders(channels: int, order: st
     assert np.abs(got - np.broadcast_to((levels / 257).round(), got.shape)).max() <= 1
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_8_bits_in_tiff_are_exact_in_both_byte_orders(channels: int, order: str) -> None:
+    levels = np.asarray(photo("coffee", (64, 32)))[..., :channels]
+    got = prepare(raw_tiff(levels, "<" if order == "<" else ">"), AS_IT_IS, CAP).array()
+    assert np.array_equal(got, np.broadcast_to(levels, got.shape))
+
+
 def test_12_bits_in_tiff_are_scaled_by_their_own_depth() -> None:
     levels = np.linspace(0, 4095, 64 * 32).reshape(32, 64, 1).astype(np.uint16)
     got = prepare(raw_tiff(levels, bits=12), AS_IT_IS, CAP).array().astype(int)
