@@ -4,6 +4,7 @@ Each job leaves through one of the settlements of `jobs.store`, decided in `poli
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -16,7 +17,7 @@ from jobs.record import Outcome, Timings
 from jobs.spec import ModelSpec
 from jobs.store import Claimed, Fail, Release, Settled, Settlement, Succeed
 from workers.collate import Batch, Share, collate, split, to_call
-from workers.items import Item, make_item, needs_preparation
+from workers.items import Item, decoder_bytes, make_item, needs_preparation
 from workers.persist import persist, shielded
 from workers.policy import after_failure
 from workers.stream import merge
@@ -90,7 +91,7 @@ class BatchRunner:
             if not needs_preparation(job):
                 return make_item(*arguments)
             async with asyncio.timeout(job.request.timeout_ms / 1000):
-                return await asyncio.get_running_loop().run_in_executor(self._tools.threads, make_item, *arguments)
+                return await self._in_thread(*arguments)
         except TimeoutError:
             return self._after(job, EngineTimeout("Preparing the input took longer than the job's timeout."))
         except JobFailure as failure:
@@ -98,6 +99,20 @@ class BatchRunner:
         except Exception as exc:  # decoders raise many unrelated types on hostile bytes; one job must not harm others
             log.exception("preparing job %s broke", job.lease.job_id)
             return self._after(job, InvalidInput(f"The input could not be decoded ({type(exc).__name__})."))
+
+    async def _in_thread(self, job: Claimed, payload: bytes, spec: ModelSpec, max_pixels: int) -> Item:
+        """`make_item` once there is memory for it, which is held until the thread has ended, whoever gave up on it."""
+        loop, room = asyncio.get_running_loop(), self._tools.decoders
+        nbytes = decoder_bytes(job, payload, spec, max_pixels)
+        await room.enter(nbytes)
+        work = self._tools.threads.submit(make_item, job, payload, spec, max_pixels)
+
+        def ended(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and the worker with it
+                loop.call_soon_threadsafe(room.leave, nbytes)
+
+        work.add_done_callback(ended)
+        return await asyncio.wrap_future(work)
 
     async def _complete(self, batch: Batch) -> None:
         await self._settle(await self._infer(batch))

@@ -20,7 +20,7 @@ from jobs.connection import StoreError
 from jobs.metrics import measured
 from jobs.registry import Registry
 from jobs.store import JobStore
-from workers.budget import ByteBudget
+from workers.budget import ByteBudget, DecodeRoom
 from workers.heartbeat import Heartbeat
 from workers.lane import Lane
 from workers.process import Loops, ProcessWorker
@@ -72,6 +72,7 @@ class InferenceWorker(ProcessWorker):
         options = EngineOptions(
             addresses=settings.engine,
             message_bytes=settings.engine_message_bytes,
+            shared_bytes=settings.engine_shared_bytes,
             keepalive_seconds=settings.engine_keepalive_seconds or None,
             tls=settings.engine_tls,
             tls_root_certificates=settings.engine_ca_file,
@@ -86,6 +87,7 @@ class InferenceWorker(ProcessWorker):
             engine=TritonClient(options),
             threads=ThreadPoolExecutor(settings.prepare_threads, thread_name_prefix="prepare"),
             budget=ByteBudget(settings.inflight_bytes),
+            decoders=DecodeRoom(settings.decode_bytes),
         )
 
     def loops(self) -> Loops:

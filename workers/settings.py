@@ -26,6 +26,9 @@ class WorkerSettings(StoreSettings):
         ("127.0.0.1:8001",), min_length=1, description="gRPC addresses of the engine: host:port, separated by commas"
     )
     engine_message_bytes: int = Field(1024 * _MIB, ge=_MIB, le=(1 << 31) - 1, description="largest gRPC message")
+    engine_shared_bytes: int = Field(
+        64 * _MIB, ge=0, description="memory shared with an engine on the same host, for large inputs; 0 = none"
+    )
     engine_keepalive_seconds: float = Field(
         0.0, ge=0, description="interval of gRPC pings; 0 = only what a stock Triton accepts (300)"
     )
@@ -43,6 +46,12 @@ class WorkerSettings(StoreSettings):
     drain_seconds: float = Field(30.0, ge=0, description="how long running batches may take to end after SIGTERM")
     prepare_threads: int = Field(default_factory=_cores, ge=1, le=256, description="threads that decode uploads")
     max_pixels: int = Field(100_000_000, ge=1, description="largest picture that is decoded, in pixels")
+    decode_bytes: int = Field(
+        1024 * _MIB,
+        ge=_MIB,
+        description="memory that decoders of pictures may take at once, by the pictures' headers: 4 bytes a pixel of "
+        "JPEG, 16 of others; a picture that takes more is decoded alone",
+    )
     inflight_bytes: int = Field(256 * _MIB, ge=_MIB, description="request payloads that a worker holds at once")
     max_output_bytes: int = Field(256 * _MIB, ge=1024, le=512 * _MIB, description="largest result of one job")
     target_latency_ms: float = Field(0.0, ge=0, description="longest engine call that batching may cause; 0 = any")

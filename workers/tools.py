@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from jobs.store import JobStore
-from workers.budget import ByteBudget
+from workers.budget import ByteBudget, DecodeRoom
 from workers.flights import Flights
 from workers.measures import Measures
 from workers.quarantine import Quarantine
@@ -27,6 +27,7 @@ class Tools:
     engine: TritonClient
     threads: ThreadPoolExecutor
     budget: ByteBudget
+    decoders: DecodeRoom
     flights: Flights = field(default_factory=Flights)
     measures: Measures = field(default_factory=Measures)
     quarantine: Quarantine = field(default_factory=Quarantine)

@@ -18,7 +18,7 @@ from tests.failure.site import MODEL, number
 from tests.support.eventually import eventually
 from tests.support.scripted_triton import ScriptedTriton, scripted_model
 from tests.support.stores import PAYLOAD, a_request
-from workers.budget import ByteBudget
+from workers.budget import ByteBudget, DecodeRoom
 from workers.lane import Lane
 from workers.settings import WorkerSettings
 from workers.tools import Tools
@@ -62,8 +62,8 @@ async def lanes(url: str, engine: ScriptedTriton) -> AsyncIterator[list[Lane]]:
             store = await stack.enter_async_context(store_at(url, redis_pool_size=8))
             client = await stack.enter_async_context(TritonClient(EngineOptions(addresses=settings.engine)))
             threads = stack.enter_context(ThreadPoolExecutor(1))
-            budget = ByteBudget(settings.inflight_bytes)
-            tools = Tools(f"w-{number_of_worker}", settings, store, client, threads, budget)
+            budget, decoders = ByteBudget(settings.inflight_bytes), DecodeRoom(settings.decode_bytes)
+            tools = Tools(f"w-{number_of_worker}", settings, store, client, threads, budget, decoders)
             opened.append(Lane(tools, await client.describe(MODEL, "", 5)))
         tasks = [asyncio.create_task(lane.run()) for lane in opened]
         try:

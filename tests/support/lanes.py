@@ -23,7 +23,7 @@ from jobs.store import JobStore, Submission, new_job_id
 from tests.support.eventually import eventually
 from tests.support.scripted_triton import ScriptedModel, ScriptedTriton, scripted_model
 from workers.batch import BatchRunner
-from workers.budget import ByteBudget
+from workers.budget import ByteBudget, DecodeRoom
 from workers.heartbeat import Heartbeat
 from workers.lane import Lane
 from workers.settings import WorkerSettings
@@ -120,6 +120,7 @@ async def lane_rig(
                 engine=client,
                 threads=threads,
                 budget=ByteBudget(options.inflight_bytes),
+                decoders=DecodeRoom(options.decode_bytes),
                 rng=QuickRandom(),
             )
             registry = Registry(store.connection)

@@ -9,10 +9,11 @@ import numpy as np
 
 from jobs.spec import InputKind, InputSpec
 from jobs.tensors import Tensor
+from workers.prepare.decode import picture_bytes
 from workers.prepare.image import fixed_shape, prepare_image
 from workers.prepare.single import prepare_bytes, prepare_text
 
-__all__ = ["fixed_shape", "prepare", "prepare_into"]
+__all__ = ["fixed_shape", "picture_bytes", "prepare", "prepare_into"]
 
 
 def prepare(upload: bytes | memoryview, spec: InputSpec, max_pixels: int) -> Tensor:
