@@ -3,7 +3,7 @@
 It owns which paths are open and which scope the others need; a new path is guarded without being named here.
 """
 
-from functools import wraps
+from functools import partial, wraps
 from typing import Final
 
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.endpoint import Handler
 from api.problems import Problem
-from api.routes.access import services
+from api.routes.access import services, tenant
 from jobs.apikeys import KeyScope
 
 OPEN: Final = frozenset(
@@ -35,12 +35,36 @@ _SCOPES: Final = {
     ("POST", "/v2/repository/index"): KeyScope.READ,
 }
 
+METERED: Final = frozenset(
+    ("POST", path)
+    for path in (
+        "/jobs",
+        "/jobs/batch",
+        "/v2/models/{name}/infer",
+        "/v2/models/{name}/versions/{version}/infer",
+    )
+)
+"""What makes jobs, and so uses up quotas."""
+
 
 def scope_of(method: str, path: str) -> KeyScope | None:
     """What a key must permit for this path as it stands in the table of routes; None where no key is needed."""
     if path in OPEN:
         return None
     return _SCOPES.get((method, path), KeyScope.READ if method in ("GET", "HEAD") else KeyScope.SUBMIT)
+
+
+async def _metered(request: Request, handler: Handler) -> Response:
+    """The answer, a refusal too, with what is left of the tenant's quotas; where it met a limit, with that one."""
+    standing = partial(services(request).pressure.standing, tenant(request))
+    try:
+        response = await handler(request)
+    except Problem as problem:
+        problem.headers = {**standing(), **problem.headers}
+        raise
+    for name, value in standing().items():
+        response.headers.setdefault(name, value)
+    return response
 
 
 def guarded(path: str, handler: Handler) -> Handler:
@@ -62,6 +86,6 @@ def guarded(path: str, handler: Handler) -> Handler:
             problem.close = request.method not in ("GET", "HEAD")  # its body is not going to be read
             raise
         with services(request).uploads.open() as request.state.upload:
-            return await handler(request)
+            return await (_metered(request, handler) if (request.method, path) in METERED else handler(request))
 
     return opened if path in OPEN else guard

@@ -29,7 +29,7 @@ async def submit_job(request: Request) -> Response:
     reply = await shared.submit(submission)
     refuse(shared, reply, submission)
     is_new = reply.word is Submitted.OK
-    headers = {"Location": f"/jobs/{reply.job_id}", **shared.pressure.standing(submission.tenant)}
+    headers = {"Location": f"/jobs/{reply.job_id}"}
     headers |= {} if is_new else {"Idempotent-Replayed": "true"}
     stored = fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
     if stored is None:

@@ -67,6 +67,25 @@ async def test_what_is_left_of_a_quota_stands_in_the_answer(tenants: Tenants) ->
     assert answer.headers["ratelimit"].startswith('"jobs";r=')
 
 
+async def test_every_answer_to_what_makes_jobs_tells_what_is_left(tenants: Tenants) -> None:
+    """Whether it is stored or refused, for whatever reason; and nothing else does."""
+    infer = "/v2/models/identity/infer"
+    answers = [
+        await tenants.alice.post("/jobs/batch", json=[a_document(), {"model": "nothing"}]),
+        await tenants.alice.post(infer, json={"inputs": [ROWS]}, headers={"Prefer": "respond-async"}),
+        await tenants.alice.post("/jobs", json={"model": "nothing"}),
+        await tenants.alice.post("/jobs/batch", content=b"{", headers={"Content-Type": "application/json"}),
+        await tenants.alice.post(infer, content=b"{"),
+        await tenants.alice.post("/v2/models/identity/versions/1/infer", content=b"{"),
+    ]
+    assert [answer.status_code for answer in answers] == [207, 202, 404, 400, 400, 400]
+    for answer in answers:
+        assert answer.headers["ratelimit"].startswith('"jobs";r='), answer.text
+        assert answer.headers["ratelimit-policy"].startswith('"jobs";q=')
+    for answer in (await tenants.alice.get("/jobs"), await tenants.nobody.post("/jobs")):
+        assert "ratelimit" not in answer.headers
+
+
 async def test_a_job_is_refused_before_redis_is_full(api: Api) -> None:
     """Before the body is read, and only while it lasts; polls are answered."""
     job_id = await api.submit()
