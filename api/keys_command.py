@@ -39,7 +39,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     create = commands.add_parser("create", help="make a key and show it, this once")
     create.add_argument("name")
-    create.add_argument("--scope", type=_scopes, default=DEFAULT_SCOPES, help="submit,read,cancel,admin")
+    create.add_argument(
+        "--scope",
+        type=_scopes,
+        default=DEFAULT_SCOPES,
+        help="submit,read,cancel,admin (all of these, and to send all undelivered webhooks again)",
+    )
     create.add_argument("--models", type=_names, default=(), help="models that it may use, by commas; all by default")
     create.add_argument(
         "--tenant", default="", help="who owns what is submitted with it; called like the key by default"

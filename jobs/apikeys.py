@@ -24,7 +24,7 @@ MAX_WEIGHT: Final = 1000
 
 
 class KeyScope(StrEnum):
-    """What a key lets its holder do; `admin` includes all others."""
+    """What a key lets its holder do; `admin` includes all others, and what concerns all jobs of a tenant at once."""
 
     SUBMIT = "submit"
     READ = "read"

@@ -30,6 +30,7 @@ OPEN: Final = frozenset(
 """Paths that tell nothing of anybody's jobs and models, for probes and people."""
 
 _SCOPES: Final = {
+    ("POST", "/deliveries/redeliver"): KeyScope.ADMIN,  # of all jobs of a tenant at once
     ("DELETE", "/jobs/{job_id}"): KeyScope.CANCEL,
     ("POST", "/jobs/{job_id}/cancel"): KeyScope.CANCEL,
     ("POST", "/v2/repository/index"): KeyScope.READ,

@@ -147,6 +147,15 @@ async def test_who_waits_without_a_key_is_refused_once_there_is_one(api: Api) ->
         assert (await waiting).status_code == 401
 
 
+async def test_sending_all_messages_again_takes_an_administrator(tenants: Tenants) -> None:
+    path = "/deliveries/redeliver?since=2026-01-01T00:00:00Z"
+    refused = await tenants.alice.post(path)
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    admin = await tenants.client("root", tenant="alice", scopes=frozenset({KeyScope.ADMIN}))
+    await tenants.api.services.gate.refresh()
+    assert (await admin.post(path)).status_code == 202
+
+
 async def test_without_a_live_key_nobody_comes_in(tenants: Tenants) -> None:
     """The last revocation must not open the service."""
     for name in ("alice", "bob"):
