@@ -18,14 +18,14 @@ from jobs.ids import random_id
 
 _SANE_ID: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 
-_DEFAULT_HEADERS: Final = (
+DEFAULT_HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; sandbox"),
     (b"referrer-policy", b"no-referrer"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-_DEFAULT_NAMES: Final = frozenset(name for name, _ in _DEFAULT_HEADERS)
+_DEFAULT_NAMES: Final = frozenset(name for name, _ in DEFAULT_HEADERS)
 
 log: Any = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class _Exchange:
             self.status = message["status"]
             headers = list(message.get("headers", ()))
             own = {name for name, _ in headers} & _DEFAULT_NAMES
-            headers.extend(header for header in _DEFAULT_HEADERS if header[0] not in own)
+            headers.extend(header for header in DEFAULT_HEADERS if header[0] not in own)
             headers.append((b"x-request-id", self.request_id.encode("ascii")))
             message = {**message, "headers": headers}
         elif self._is_head:

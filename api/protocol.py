@@ -8,10 +8,14 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, cast
+from uuid import uuid4
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from api import problems
 from api.body import WHOLE
+from api.envelope import DEFAULT_HEADERS
+from api.problems import Problem, ProblemCode
 
 MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
 _MAX_TARGET_BYTES: Final = 65_535
@@ -132,6 +136,15 @@ class PatientProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self.send_400_response("The head of the request is too large.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, as a problem like any other."""
+        request_id = uuid4().hex
+        answer = problems.response(Problem(ProblemCode.INVALID_REQUEST, msg), request_id)
+        own = ((b"x-request-id", request_id.encode("ascii")), (b"connection", b"close"))
+        lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *DEFAULT_HEADERS, *own)]
+        self.transport.write(b"".join((b"HTTP/1.1 400 Bad Request\r\n", *lines, b"\r\n", bytes(answer.body))))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """A head begins."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from api.intake.limits import MAX_PARTS
 from jobs import keys
+from jobs.datatypes import Datatype
+from jobs.spec import ImageOptions, InputKind, InputSpec
 from tests.api.conftest import emptied
 from tests.api.harness import MODEL, Api, Hand, floats, fp32_input, identity_spec, open_hand
 from tests.api.processes import ApiProcess, api_process
@@ -70,6 +73,53 @@ async def test_a_body_that_is_not_what_it_says_is_400_and_leaves_nothing(
     redis = hand.store.connection.client
     left = [key async for key in redis.scan_iter("inferq:*") if not key.startswith(keys.MODELS_KEY.encode())]
     assert left == []
+
+
+@pytest.mark.process
+@pytest.mark.server
+@pytest.mark.parametrize("head", [b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nHost x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01"])
+async def test_what_is_no_request_is_a_problem_like_any_other(served: tuple[ApiProcess, Hand], head: bytes) -> None:
+    host, _, port = served[0].url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(head)
+    async with asyncio.timeout(20):
+        lines, body = (await reader.read()).split(b"\r\n\r\n")
+    writer.close()
+    headers = dict(line.lower().split(": ", 1) for line in lines.decode().split("\r\n")[1:])
+    problem = json.loads(body)
+    assert lines.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert (problem["status"], problem["code"]) == (400, "invalid_request")
+    assert problem["request_id"] == headers["x-request-id"]
+    assert (headers["content-type"], headers["connection"]) == ("application/problem+json", "close")
+    assert (headers["x-content-type-options"], int(headers["content-length"])) == ("nosniff", len(body))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/x.png", "file:///etc/passwd", "https://example.com/x.png"])
+async def test_a_url_as_input_is_never_fetched(api: Api, url: str) -> None:
+    """B071: nothing is downloaded for a client, neither in the request handler nor later: an input is its bytes."""
+    connections = 0
+
+    async def count(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.close()
+
+    photo = InputSpec("image", Datatype.UINT8, (8, 8, 3), kind=InputKind.IMAGE, image=ImageOptions("HWC"))
+    model = replace(identity_spec("photo"), inputs=(photo,))
+    await api.registry.publish_models([model])
+    await api.services.catalog.refresh()
+    server = await asyncio.start_server(count, "127.0.0.1", 0)
+    async with server:
+        url = url.format(port=server.sockets[0].getsockname()[1])
+        answers = [
+            await api.client.post("/jobs", json={"model": "photo", "inputs": {"image": url}}),
+            await api.client.post("/jobs", json={"model": "photo", "inputs": {"image": {"url": url}}}),
+            await api.client.post("/jobs?model=photo", content=url, headers={"Content-Type": "image/png"}),
+            await api.client.post("/jobs", data={"model": "photo", "image": url}),
+            await api.client.post("/jobs", files={"model": (None, "photo"), "image": (None, url)}),
+        ]
+        assert all(400 <= answer.status_code < 500 for answer in answers), [answer.text for answer in answers]
+    assert connections == 0
 
 
 async def test_a_form_may_have_so_many_parts_and_no_more(api: Api) -> None:
