@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jobs.connection import StoreError
-from jobs.errors import JobFailure
+from jobs.errors import EngineUnavailable, JobFailure
 from jobs.registry import Registry
 from jobs.spec import ModelSpec
 from workers.lane import Lane
@@ -41,10 +41,23 @@ class Serving:
                     log.info("the engine answers again")
                 has_failed = False
             except (JobFailure, StoreError) as exc:
-                log.log(logging.DEBUG if has_failed else logging.WARNING, "can't register models: %s", exc)
+                level = logging.DEBUG if has_failed else logging.WARNING
+                log.log(level, "can't register models: %s%s", exc, self._advice(exc))
                 has_failed = True
             pause_seconds = _RETRY_SECONDS if has_failed else self._tools.settings.registry_seconds
             await asyncio.sleep(pause_seconds * (0.9 + 0.2 * self._tools.rng.random()))
+
+    def _advice(self, exc: Exception) -> str:
+        """What to look at where the engine is away: gRPC does not tell a closed port from a certificate it refuses."""
+        if not isinstance(exc, EngineUnavailable):
+            return ""
+        addresses = ", ".join(self._tools.settings.engine)
+        if not self._tools.settings.engine_tls:
+            return f" (INFERQ_ENGINE={addresses})"
+        return (
+            f" (INFERQ_ENGINE={addresses}, over TLS: its certificate must come from INFERQ_ENGINE_CA_FILE and bear its "
+            "name or INFERQ_ENGINE_SERVER_NAME; where it asks who calls, INFERQ_ENGINE_CERT_FILE answers)"
+        )
 
     async def run_once(self) -> None:
         """Describe every ready model of the engine; publish those that changed, and what the engine counted for all.
