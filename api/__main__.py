@@ -14,7 +14,7 @@ import uvloop
 from api.keys_command import keys_command
 from api.server import address, open_socket, serve
 from api.settings import ApiSettings
-from jobs import logs
+from jobs import logs, memory
 from jobs.connection import StoreMisconfigured
 from jobs.settings import SettingsError, load
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def run(settings: ApiSettings) -> int:
     """Serve until told to stop."""
+    memory.keep_freed_memory()
     logs.configure(settings.log_level, "api")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its milestones are logged here in our words
     uvloop.run(serve(settings, open_socket(settings)))

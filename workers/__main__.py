@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from jobs import logs
+from jobs import logs, memory
 from jobs.connection import Connection, StoreError, StoreMisconfigured, StoreUnavailable
 from jobs.registry import Registry, WorkerRole
 from jobs.settings import SettingsError, StoreSettings, load
@@ -48,6 +48,7 @@ async def _infer() -> None:
     from workers.inference import InferenceWorker
     from workers.settings import WorkerSettings
 
+    memory.keep_freed_memory()
     settings = _started(WorkerSettings, "worker")
     await _run(InferenceWorker(settings, await _open_store(settings)))
 
