@@ -5,12 +5,14 @@ Python backend can carry. Must not know a particular model, nor mean anything by
 `onnxruntime` backend would read differently: the same model repository serves under both.
 
 One model instance is one process with one session: `instance_group { count: 2 }` gives two sessions that run at the
-same time, each with `intra_op_thread_count` threads of its own.
+same time, each with `intra_op_thread_count` threads of its own. 0 means its share of the cores here, and all of them in
+Triton's own backend.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -226,7 +228,7 @@ def session_options(config: dict[str, Any]) -> ort.SessionOptions:
         raise pb_utils.TritonModelException(f"model '{config['name']}': graph level {level} is not -1, 0, 1 or 2")
     options = ort.SessionOptions()
     options.graph_optimization_level = GRAPH_LEVELS[level]
-    options.intra_op_num_threads = integer("intra_op_thread_count", 0)
+    options.intra_op_num_threads = integer("intra_op_thread_count", 0) or share_of_cores(config)
     options.inter_op_num_threads = integer("inter_op_thread_count", 0)
     parallel = integer("execution_mode", 0) == 1
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
@@ -236,6 +238,12 @@ def session_options(config: dict[str, Any]) -> ort.SessionOptions:
         if key.startswith("session."):
             options.add_session_config_entry(key, value)
     return options
+
+
+def share_of_cores(config: dict[str, Any]) -> int:
+    """The threads of one instance where nobody says how many: all instances together take each core once."""
+    on_cpu: list[int] = [group["count"] for group in config["instance_group"] if group["kind"] == "KIND_CPU"]
+    return max(1, len(os.sched_getaffinity(0)) // max(1, sum(on_cpu)))
 
 
 def execution_providers(kind: str, device_id: int) -> list[Any]:
