@@ -45,11 +45,13 @@ class Pressure:
         self._connection = connection
         self._settings = settings
         self._past: deque[tuple[float, Load]] = deque()
+        self._standings: dict[str, Mapping[str, str]] = {}
         self.load = Load()
 
     def note(self, load: Load, now: float) -> None:
         """Take this for the load at `now`."""
         self.load = load
+        self._standings.clear()
         self._past.append((now, load))
         while now - self._past[0][0] > _WINDOW_SECONDS:
             self._past.popleft()
@@ -89,7 +91,9 @@ class Pressure:
 
     def standing(self, tenant: str) -> Mapping[str, str]:
         """What is left of the tenant's quotas, as headers."""
-        return _headers(*(limit for limit in self._quotas(tenant) if limit.name != "rate"))
+        if tenant not in self._standings:
+            self._standings[tenant] = _headers(*(limit for limit in self._quotas(tenant) if limit.name != "rate"))
+        return self._standings[tenant]
 
     def _quotas(self, tenant: str) -> tuple[Limit, ...]:
         settings, ended = self._settings, self._rate(f"ended:tenant:{tenant}")

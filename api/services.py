@@ -11,6 +11,7 @@ from typing import Final
 
 from api.auth import Gate
 from api.catalog import Catalog
+from api.intake import IntakeLimits, WebhookRules
 from api.measures import Measures
 from api.pressure import Pressure
 from api.probe import StoreProbe
@@ -44,6 +45,8 @@ class Services:
     def __init__(self, settings: ApiSettings, store: JobStore) -> None:
         self.settings = settings
         self.store = store
+        self.limits = {has_secret: _limits(settings, has_secret=has_secret) for has_secret in (False, True)}
+        """What a request may ask, by whether there is a secret to sign its tenant's messages with."""
         self.registry = Registry(store.connection)
         self.catalog = Catalog(self.registry)
         self.waiters = Waiters()
@@ -114,6 +117,11 @@ class Services:
     def _on_gap(self) -> None:
         self.probe.look_again()
         self.waiters.wake_all()
+
+
+def _limits(settings: ApiSettings, *, has_secret: bool) -> IntakeLimits:
+    rules = WebhookRules(settings.webhook_allowed, has_secret)
+    return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes, webhooks=rules)
 
 
 def _blocks(submissions: Sequence[Submission]) -> Iterator[list[Submission]]:

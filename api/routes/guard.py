@@ -63,8 +63,7 @@ async def _metered(request: Request, handler: Handler) -> Response:
     except Problem as problem:
         problem.headers = {**standing(), **problem.headers}
         raise
-    for name, value in standing().items():
-        response.headers.setdefault(name, value)
+    response.raw_headers.extend((name.lower().encode(), value.encode()) for name, value in standing().items())
     return response
 
 

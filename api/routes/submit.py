@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.body import body_unread
-from api.intake import IntakeLimits, WebhookRules, read_submission
+from api.intake import IntakeLimits, read_submission
 from api.longpoll import follow
 from api.negotiation import preferred_wait
 from api.problems import Problem, ProblemCode
@@ -50,9 +50,8 @@ async def _read(request: Request, shared: Services, now_ms: int) -> Submission:
 
 def intake_limits(request: Request) -> IntakeLimits:
     """What this request may ask of this process."""
-    settings = services(request).settings
-    rules = WebhookRules(settings.webhook_allowed, tenant(request) in settings.webhook_secrets)
-    return IntakeLimits(settings.max_body_bytes, settings.max_pixels, settings.max_json_bytes, webhooks=rules)
+    shared = services(request)
+    return shared.limits[tenant(request) in shared.settings.webhook_secrets]
 
 
 def refuse_if_full(shared: Services) -> None:
