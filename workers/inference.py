@@ -72,6 +72,7 @@ class InferenceWorker(ProcessWorker):
         options = EngineOptions(
             addresses=settings.engine,
             message_bytes=settings.engine_message_bytes,
+            shared_bytes=settings.engine_shared_bytes,
             keepalive_seconds=settings.engine_keepalive_seconds or None,
             tls=settings.engine_tls,
             tls_root_certificates=settings.engine_ca_file,

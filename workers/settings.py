@@ -26,6 +26,9 @@ class WorkerSettings(StoreSettings):
         ("127.0.0.1:8001",), min_length=1, description="gRPC addresses of the engine: host:port, separated by commas"
     )
     engine_message_bytes: int = Field(1024 * _MIB, ge=_MIB, le=(1 << 31) - 1, description="largest gRPC message")
+    engine_shared_bytes: int = Field(
+        64 * _MIB, ge=0, description="memory shared with an engine on the same host, for large inputs; 0 = none"
+    )
     engine_keepalive_seconds: float = Field(
         0.0, ge=0, description="interval of gRPC pings; 0 = only what a stock Triton accepts (300)"
     )

@@ -46,7 +46,7 @@ async def test_canceled_calls_are_canceled_in_the_engine_too(scripted: ScriptedT
         task.cancel()
     await scripted.until(lambda: scripted.cancellations == 100, timeout_seconds=1.0)
     assert all(isinstance(result, asyncio.CancelledError) for result in await ended(tasks))
-    assert all(seen.parameters["timeout"] == 30_000_000 for seen in scripted.calls)
+    assert all(25_000_000 < seen.parameters["timeout"] <= 30_000_000 for seen in scripted.calls)
     assert client.in_flight == 0
 
 

@@ -17,6 +17,7 @@ from workers.triton.endpoint import Endpoint
 from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics
 from workers.triton.options import EngineOptions
 from workers.triton.pb import inference_pb2 as pb
+from workers.triton.shared import SharedInputs
 
 _Method = Callable[[Endpoint], Any]
 
@@ -33,6 +34,7 @@ class TritonClient:
         self._options = options
         self._endpoints: tuple[Endpoint, ...] = ()
         self._picks = 0
+        self._shared = SharedInputs(options.shared_bytes)
 
     async def __aenter__(self) -> Self:
         self.open()
@@ -52,6 +54,7 @@ class TritonClient:
     async def close(self) -> None:
         """Close the channels; calls in flight fail as EngineUnavailable. Before `open`, or twice, is legal."""
         endpoints, self._endpoints = self._endpoints, ()
+        await self._shared.close()
         for endpoint in endpoints:
             await endpoint.close()
 
@@ -63,11 +66,26 @@ class TritonClient:
     async def infer(self, call: InferCall, timeout_seconds: float) -> InferReply:
         """The model's one response.
 
-        Raises ModelRejected for a request above `message_bytes` too, and OutputTooLarge for such a response.
+        Raises ModelRejected for a message above `message_bytes` too, and OutputTooLarge for such a response.
         """
-        request = self._request(call, timeout_seconds)
-        data: bytes = await self._ask(lambda endpoint: endpoint.model_infer, request, timeout_seconds)
+        data: bytes = await self._with_best(lambda endpoint, left: self._infer(endpoint, call, left), timeout_seconds)
         return decode.reply(call, data)
+
+    async def _infer(self, endpoint: Endpoint, call: InferCall, timeout_seconds: float) -> Any:
+        """The response of one address, whose inputs it reads from shared memory where it can."""
+        deadline = _deadline(timeout_seconds)
+        if self._shared.wants(call) and self._shared.is_known_to(endpoint, self._endpoints):
+            with self._shared.placed(call) as placed:
+                try:
+                    if placed is not None:
+                        request = request_bytes(call, int(_left(deadline) * 1e6), placed=placed)
+                        return await endpoint.ask(endpoint.model_infer, request, _left(deadline))
+                except JobFailure as failure:
+                    if placed is None or placed.region not in str(failure):
+                        raise
+                    self._shared.forget(endpoint)
+        request = self._request(call, _left(deadline))
+        return await endpoint.ask(endpoint.model_infer, request, _left(deadline))
 
     async def infer_stream(self, call: InferCall, timeout_seconds: float) -> list[InferReply]:
         """All responses of a decoupled model, in order, once it said that there are no more.

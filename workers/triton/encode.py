@@ -7,7 +7,7 @@ from typing import Final
 
 from jobs.errors import ModelRejected
 from jobs.tensors import Buffer
-from workers.triton.messages import BatchTensor, InferCall, ParameterValue
+from workers.triton.messages import InferCall, ParameterValue, Placed, parts_of
 from workers.triton.pb import inference_pb2 as pb
 
 _RAW_INPUT_KEY: Final = bytes([pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | 2])
@@ -17,8 +17,8 @@ _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
 
 
-def request_bytes(call: InferCall, timeout_us: int, *, is_stream: bool = False) -> bytes:
-    """The serialized ModelInferRequest; each input buffer is copied exactly once.
+def request_bytes(call: InferCall, timeout_us: int, *, is_stream: bool = False, placed: Placed | None = None) -> bytes:
+    """The serialized ModelInferRequest; each input buffer is copied exactly once, and not at all where it is `placed`.
 
     `timeout_us` is the time left for the call, sent as the longest stay in the engine's queue unless the call names
     another. Protobuf messages may be concatenated, so only the small fields go through protobuf and the raw bytes
@@ -34,17 +34,21 @@ def request_bytes(call: InferCall, timeout_us: int, *, is_stream: bool = False) 
         request.parameters["priority"].int64_param = call.priority
     if is_stream:
         request.parameters["triton_enable_empty_final_response"].bool_param = True
-    for tensor in call.inputs:
-        request.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+    for at, tensor in enumerate(call.inputs):
+        described = request.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        if placed is not None:
+            described.parameters["shared_memory_region"].string_param = placed.region
+            offset, nbytes = placed.inputs[at]
+            described.parameters["shared_memory_offset"].int64_param = offset
+            described.parameters["shared_memory_byte_size"].int64_param = nbytes
     for output in call.outputs:
         asked = request.outputs.add(name=output.name)
         if output.classification:
             asked.parameters["classification"].int64_param = output.classification
     chunks: list[Buffer] = [request.SerializeToString()]
-    for tensor in call.inputs:
-        parts = tensor.parts if isinstance(tensor, BatchTensor) else (tensor.data,)
-        chunks.append(_RAW_INPUT_KEY + _varint(sum(memoryview(part).nbytes for part in parts)))
-        chunks.extend(parts)
+    for tensor in call.inputs if placed is None else ():
+        chunks.append(_RAW_INPUT_KEY + _varint(tensor.nbytes))
+        chunks.extend(parts_of(tensor))
     return b"".join(chunks)
 
 

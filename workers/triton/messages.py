@@ -5,7 +5,7 @@ It must not know protobuf or gRPC: `wire` converts, `client` sends.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobs.datatypes import Datatype
 from jobs.tensors import Buffer, Tensor
@@ -27,6 +27,23 @@ class BatchTensor:
     datatype: Datatype
     shape: tuple[int, ...]
     parts: tuple[Buffer, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the raw data in bytes."""
+        return sum(memoryview(part).nbytes for part in self.parts)
+
+
+def parts_of(tensor: Tensor | BatchTensor) -> tuple[Buffer, ...]:
+    """The buffers that hold a tensor's bytes, in order."""
+    return tensor.parts if isinstance(tensor, BatchTensor) else (tensor.data,)
+
+
+class Placed(NamedTuple):
+    """A call's inputs in shared memory: the region's name at the engine, and each input's offset and size in bytes."""
+
+    region: str
+    inputs: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

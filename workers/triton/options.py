@@ -26,6 +26,7 @@ class EngineOptions:
       with GOAWAY `too_many_pings`). Give a number only where the engine runs with
       `--grpc-keepalive-permit-without-calls=1` and `--grpc-http2-min-recv-ping-interval-without-data` below it.
     - `connect_seconds`: how long a call waits for a connection before the engine counts as unavailable.
+    - `shared_bytes`: memory for inputs that an engine on the same host reads without a copy; 0: all go by gRPC.
     - `tls`: encrypt and verify the engine's certificate, against `tls_root_certificates` (PEM) or the system's roots;
       `tls_certificate` and `tls_key` (PEM) prove who we are; `tls_server_name` is expected instead of the host's name.
     """
@@ -34,6 +35,7 @@ class EngineOptions:
     message_bytes: int = GIB
     keepalive_seconds: float | None = None
     connect_seconds: float = 2.0
+    shared_bytes: int = 0
     tls: bool = False
     tls_root_certificates: Path | None = None
     tls_certificate: Path | None = None

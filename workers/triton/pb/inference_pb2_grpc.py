@@ -85,6 +85,16 @@ class GRPCInferenceServiceStub:
                 request_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsRequest.SerializeToString,
                 response_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsResponse.FromString,
                 _registered_method=True)
+        self.SystemSharedMemoryRegister = channel.unary_unary(
+                '/inference.GRPCInferenceService/SystemSharedMemoryRegister',
+                request_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterRequest.SerializeToString,
+                response_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterResponse.FromString,
+                _registered_method=True)
+        self.SystemSharedMemoryUnregister = channel.unary_unary(
+                '/inference.GRPCInferenceService/SystemSharedMemoryUnregister',
+                request_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterRequest.SerializeToString,
+                response_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterResponse.FromString,
+                _registered_method=True)
 
 
 class GRPCInferenceServiceServicer:
@@ -161,6 +171,20 @@ class GRPCInferenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SystemSharedMemoryRegister(self, request, context):
+        """Read inputs from this block of the host's memory from now on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SystemSharedMemoryUnregister(self, request, context):
+        """Let go of it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GRPCInferenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -213,6 +237,16 @@ def add_GRPCInferenceServiceServicer_to_server(servicer, server):
                     servicer.ModelStatistics,
                     request_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsRequest.FromString,
                     response_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsResponse.SerializeToString,
+            ),
+            'SystemSharedMemoryRegister': grpc.unary_unary_rpc_method_handler(
+                    servicer.SystemSharedMemoryRegister,
+                    request_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterRequest.FromString,
+                    response_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterResponse.SerializeToString,
+            ),
+            'SystemSharedMemoryUnregister': grpc.unary_unary_rpc_method_handler(
+                    servicer.SystemSharedMemoryUnregister,
+                    request_deserializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterRequest.FromString,
+                    response_serializer=workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -486,6 +520,60 @@ class GRPCInferenceService:
             '/inference.GRPCInferenceService/ModelStatistics',
             workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsRequest.SerializeToString,
             workers_dot_triton_dot_pb_dot_inference__pb2.ModelStatisticsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SystemSharedMemoryRegister(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inference.GRPCInferenceService/SystemSharedMemoryRegister',
+            workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterRequest.SerializeToString,
+            workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryRegisterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SystemSharedMemoryUnregister(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/inference.GRPCInferenceService/SystemSharedMemoryUnregister',
+            workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterRequest.SerializeToString,
+            workers_dot_triton_dot_pb_dot_inference__pb2.SystemSharedMemoryUnregisterResponse.FromString,
             options,
             channel_credentials,
             insecure,
