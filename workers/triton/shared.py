@@ -88,6 +88,7 @@ class SharedInputs:
         self._region: _Region | None = None
         self._known: dict[Endpoint, bool] = {}
         self._registering: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def wants(self, call: InferCall) -> bool:
         """Whether these inputs are worth it. BYTES are not: what says where each begins is inside."""
@@ -103,7 +104,7 @@ class SharedInputs:
         `endpoints` are all that there are: each may still hold what a dead process left.
         """
         is_asked = self._registering is not None and not self._registering.done()
-        if endpoint not in self._known and self._most_bytes and not is_asked:
+        if endpoint not in self._known and not is_asked and not self._is_closed:
             self._registering = asyncio.create_task(self._register(endpoint, endpoints))
         return self._known.get(endpoint, False)
 
@@ -140,7 +141,7 @@ class SharedInputs:
 
         What an engine still reads keeps its name, so that a later process can take it back.
         """
-        self._most_bytes = 0
+        self._is_closed = True
         if self._registering is not None:
             await asyncio.wait({self._registering})
         region, self._region = self._region, None
@@ -171,7 +172,8 @@ class SharedInputs:
         """Make the memory, once what dead processes left is gone; raises OSError where there can be none."""
         for left in self._folder.glob(f"{PREFIX}*"):
             if _is_dead(left) and await _is_let_go(endpoints, left.name):
-                left.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    left.unlink()
         room = os.statvfs(self._folder)
         nbytes = region_bytes(self._most_bytes, room.f_bavail * room.f_frsize)
         if not nbytes:
