@@ -49,7 +49,7 @@ setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; the other targ
 ##@ Check
 .PHONY: test
 test: $(PRODUCT_READY) $(STACK_READY) ## Run every test (ARGS='-k words' runs some)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 .PHONY: test-failure
 test-failure: $(PRODUCT_READY) $(STACK_READY) ## Run those that kill, freeze and cut off real processes

@@ -169,6 +169,7 @@ async def test_a_client_that_asks_for_no_compression_gets_none(api: Api) -> None
         (orjson.dumps(document()), "br", 415),
         (gzip.compress(gzip.compress(b"{}")), "gzip, gzip", 415),
     ],
+    ids=["zeros", "spaces", "cut", "more behind", "not compressed", "another coding", "twice"],
 )
 async def test_a_body_that_expands_too_far_or_not_at_all_is_refused(
     api: Api, body: bytes, coding: str, status: int

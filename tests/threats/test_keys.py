@@ -26,7 +26,11 @@ def test_a_key_is_recognisable_and_random() -> None:
     assert all(token.startswith("inferq_") and len(token) == 50 and is_token(token.encode()) for token in tokens)
 
 
-@pytest.mark.parametrize("text", ["", "inferq_", UNKNOWN[:-1], UNKNOWN + "a", "x" + UNKNOWN[1:], UNKNOWN[:-1] + "\n"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "inferq_", UNKNOWN[:-1], UNKNOWN + "a", "x" + UNKNOWN[1:], UNKNOWN[:-1] + "\n"],
+    ids=["nothing", "its beginning", "too short", "too long", "another beginning", "a line end"],
+)
 def test_nothing_else_has_the_form_of_a_key(text: str) -> None:
     assert not is_token(text.encode())
 
