@@ -1,6 +1,7 @@
 """Inputs by shared memory to a real Triton: the same answers, and nothing left behind by whoever goes first."""
 
 import asyncio
+import os
 import shutil
 import struct
 import sys
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.engine]
 
 SECONDS = 20.0
 MIB = 1 << 20
+OURS = f"test-{os.getpid()}-{PREFIX}"
+"""Where a test is about what is left, no process of another test shall take it away first."""
 
 VICTIM = """
 import asyncio, sys
@@ -41,7 +44,7 @@ from workers.triton.shared import SharedInputs
 async def main():
     endpoint = Endpoint(sys.argv[1], EngineOptions(addresses=(sys.argv[1],)))
     assert await endpoint.connected(20, is_last=True)
-    shared = SharedInputs(1 << 20)
+    shared = SharedInputs(1 << 20, prefix=sys.argv[2])
     while not shared.is_known_to(endpoint, [endpoint]):
         await asyncio.sleep(0.01)
     print("known", flush=True)
@@ -66,10 +69,10 @@ def bytes_of(call: InferCall) -> bytes:
 
 
 async def regions(engine: TritonServer) -> set[str]:
-    """What the engine knows of our shared memory, in its own words."""
+    """The names of the shared memory that the engine knows."""
     async with httpx.AsyncClient(trust_env=False) as http:
         status = (await http.get(f"http://{engine.http_address}/v2/systemsharedmemory/status")).json()
-    return {region["name"] for region in status if region["name"].startswith(PREFIX)}
+    return {region["name"] for region in status}
 
 
 async def until_known(engine: TritonServer, client: TritonClient, before: set[str]) -> str:
@@ -215,7 +218,7 @@ async def test_a_restarted_engine_gets_the_call_all_the_same_and_shares_anew(
 
 async def test_an_engine_that_knows_the_memory_already_is_believed(engine: TritonServer, endpoint: Endpoint) -> None:
     """As after an answer that got lost, or several calls that found out together that it had been restarted."""
-    shared = SharedInputs(MIB)
+    shared = SharedInputs(MIB, prefix=OURS)
     await known(shared, endpoint)
     shared.forget(endpoint)
     await known(shared, endpoint)
@@ -228,7 +231,7 @@ async def test_an_engine_that_knows_the_memory_already_is_believed(engine: Trito
 
 async def test_what_a_killed_process_left_is_taken_away_by_the_next(engine: TritonServer, endpoint: Endpoint) -> None:
     before = await regions(engine)
-    command = (sys.executable, "-c", VICTIM, engine.grpc_address)
+    command = (sys.executable, "-c", VICTIM, engine.grpc_address, OURS)
     victim = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert victim.stdout is not None
@@ -238,7 +241,7 @@ async def test_what_a_killed_process_left_is_taken_away_by_the_next(engine: Trit
         victim.kill()
         await victim.wait()
     assert (FOLDER / left).exists()
-    shared = SharedInputs(MIB)
+    shared = SharedInputs(MIB, prefix=OURS)
     await known(shared, endpoint)
     assert not (FOLDER / left).exists()
     assert left not in await regions(engine)
@@ -246,7 +249,7 @@ async def test_what_a_killed_process_left_is_taken_away_by_the_next(engine: Trit
 
 
 async def test_memory_that_the_engine_still_reads_is_taken_back_later(engine: TritonServer, endpoint: Endpoint) -> None:
-    shared = SharedInputs(MIB)
+    shared = SharedInputs(MIB, prefix=OURS)
     await known(shared, endpoint)
     delay = Tensor("delay_ms", Datatype.INT32, (1, 1), struct.pack("<i", 1000))
     call = InferCall("slow", "", "r1", (delay,))
@@ -261,7 +264,7 @@ async def test_memory_that_the_engine_still_reads_is_taken_back_later(engine: Tr
         assert (FOLDER / placed.region).exists()
         assert placed.region in await regions(engine)
         assert struct.pack("<i", 1000) in await running
-    following = SharedInputs(MIB)
+    following = SharedInputs(MIB, prefix=OURS)
     await known(following, endpoint)
     assert not (FOLDER / placed.region).exists()
     assert placed.region not in await regions(engine)
@@ -270,7 +273,7 @@ async def test_memory_that_the_engine_still_reads_is_taken_back_later(engine: Tr
 
 async def test_the_place_of_a_call_that_was_given_up_rests(endpoint: Endpoint) -> None:
     now = 100.0
-    shared = SharedInputs(MIB, clock=lambda: now)
+    shared = SharedInputs(MIB, prefix=OURS, clock=lambda: now)
     await known(shared, endpoint)
     call = large(rows=1)
     with pytest.raises(asyncio.CancelledError), shared.placed(call) as first:

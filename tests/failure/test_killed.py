@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 
 from inferq.stack.process import Process
+from inferq.stack.triton import MODELS
 from tests.failure.conftest import OpenSite
 from tests.failure.fragile_worker import DEADLY
 from tests.failure.site import API, MODEL, assert_all_succeed, frozen, holds, load, number, until, values
 from tests.support.eventually import eventually
 from tests.support.scripted_triton import scripted_model
+from tests.support.servers import StartEngine
+from workers.triton.shared import FOLDER
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server, pytest.mark.slow]
 
@@ -95,6 +102,46 @@ async def test_the_jobs_of_a_killed_worker_run_again_within_20_seconds_whatever_
         assert [(job.status, job.raw["failures"]) for job in done] == [("succeeded", 0)] * 3
         assert done[0].raw["attempt"] == 2
         await eventually(looks_dead, 15)
+
+
+async def test_jobs_whose_inputs_a_killed_worker_shared_with_the_engine_get_the_right_answers(
+    open_site: OpenSite, start_engine: StartEngine, tmp_path: Path
+) -> None:
+    """B001: it dies while the engine, which stands still, has yet to read them."""
+    shutil.copytree(MODELS / "identity", tmp_path / "repository" / "identity")
+    engine = start_engine([tmp_path / "repository"])
+
+    async def regions() -> set[str]:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            status = (await http.get(f"http://{engine.http_address}/v2/systemsharedmemory/status")).json()
+        return {region["name"] for region in status}
+
+    def row(n: int) -> dict[str, Any]:
+        return {"input": np.arange(40_000, dtype=np.float32) * 7 + n}
+
+    async with open_site(lease_seconds=2, engine=engine.grpc_address) as here:
+        client = await here.api()
+        victim = here.worker("victim")
+        await here.until_served(victim, model="identity")
+
+        async def is_shared() -> bool:
+            await client.wait(await client.submit("identity", row(0)), REDELIVERY_SECONDS)
+            return bool(await regions())
+
+        await eventually(is_shared)
+        (left,) = await regions()
+        with frozen(-engine.process.pid):  # the whole group
+            jobs = [await client.submit("identity", row(n)) for n in range(1, 9)]
+            await holds(lambda: row(1)["input"].tobytes() in (FOLDER / left).read_bytes(), 20)
+            victim.kill()
+        second = here.worker("second")
+        await here.until_served(second, model="identity")
+        for n, job in enumerate(jobs, 1):
+            done = await client.wait(job, REDELIVERY_SECONDS)
+            assert (done.status, done.raw["failures"]) == ("succeeded", 0)
+            assert np.array_equal((await client.result(job))["output"], row(n)["input"])
+        second.stop()
+        (FOLDER / left).unlink(missing_ok=True)  # whoever needed memory next has done so
 
 
 async def test_a_worker_that_wakes_up_late_changes_nothing(open_site: OpenSite) -> None:

@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 class _Region:
     """A named block of memory, locked for as long as this process lives: what nobody locks is a dead process's."""
 
-    def __init__(self, folder: Path, nbytes: int) -> None:
-        self.name = PREFIX + random_id()
+    def __init__(self, folder: Path, prefix: str, nbytes: int) -> None:
+        self.name = prefix + random_id()
         self.nbytes = nbytes
         self.arena = Arena(nbytes)
         self._path = folder / self.name
@@ -79,11 +79,22 @@ class _Region:
 
 
 class SharedInputs:
-    """The shared memory of one engine client; `most_bytes` 0 switches it off. It is made when it is first useful."""
+    """The shared memory of one engine client; `most_bytes` 0 switches it off. It is made when it is first useful.
 
-    def __init__(self, most_bytes: int, *, folder: Path = FOLDER, clock: Callable[[], float] = time.monotonic) -> None:
+    Whoever has the same `prefix` takes away what dead ones left.
+    """
+
+    def __init__(
+        self,
+        most_bytes: int,
+        *,
+        folder: Path = FOLDER,
+        prefix: str = PREFIX,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._most_bytes = most_bytes
         self._folder = folder
+        self._prefix = prefix
         self._clock = clock
         self._region: _Region | None = None
         self._known: dict[Endpoint, bool] = {}
@@ -170,7 +181,7 @@ class SharedInputs:
 
     async def _open(self, endpoints: Sequence[Endpoint]) -> _Region:
         """Make the memory, once what dead processes left is gone; raises OSError where there can be none."""
-        for left in self._folder.glob(f"{PREFIX}*"):
+        for left in self._folder.glob(f"{self._prefix}*"):
             if _is_dead(left) and await _is_let_go(endpoints, left.name):
                 with contextlib.suppress(OSError):
                     left.unlink()
@@ -178,7 +189,7 @@ class SharedInputs:
         nbytes = region_bytes(self._most_bytes, room.f_bavail * room.f_frsize)
         if not nbytes:
             raise OSError(f"{self._folder} has no room")
-        self._region = _Region(self._folder, nbytes)
+        self._region = _Region(self._folder, self._prefix, nbytes)
         return self._region
 
 
