@@ -73,8 +73,10 @@ async def _measure(
     found = Growth()
     repository = write_models(folder / "models")
     copies = write_copies(folder / "copies", max(models))
-    with servers(folder, [repository, folder / "copies"]) as stand:
+    with servers(folder / "queue", [repository]) as stand:
         await _by_queue(stand, sizes, found)
+    # Servers of their own: it takes Redis a while to get over a million jobs.
+    with servers(folder / "rates", [repository, folder / "copies"]) as stand:
         for title, workers, apis in (("workers", processes, (1,)), ("apis", (2,), processes)):
             await _by_processes(stand, title, workers, apis, seconds, found)
         await _by_models(stand, copies, models, seconds, found)
