@@ -1,6 +1,7 @@
-"""uvicorn's HTTP protocol with an end to patience: how long and how large a head may be, and how many may connect.
+"""uvicorn's HTTP protocol with an end to patience: how long and how large a head may be, how slowly an answer may be
+read, and how many may connect.
 
-It owns those limits, which uvicorn lacks; bodies have theirs in `api.body`.
+It owns those limits, which uvicorn lacks, and the order of pipelined answers; bodies have their limits in `api.body`.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 from uuid import uuid4
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import problems
 from api.body import WHOLE
@@ -21,7 +24,7 @@ MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
 _MAX_TARGET_BYTES: Final = 65_535
 """The URL parser takes no longer one."""
 _NOWHERE: Final = b"/request-target-too-long"
-
+_MIN_READ_BYTES_PER_SECOND: Final = 1024
 
 _NO_ROOM: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 21\r\n"
@@ -66,21 +69,26 @@ class Doorman:
 class _Writer:
     """Writes head and body of an answer together: what is written in one turn of the event loop goes out at its end.
 
-    In place of a connection's transport, as far as uvicorn uses it for answers.
+    What is large goes out at once, so that whoever writes it hears in time that nobody reads it. In place of a
+    connection's transport, as far as uvicorn uses it for answers.
     """
 
-    __slots__ = ("_held", "_loop", "_transport")
+    __slots__ = ("_held", "_held_bytes", "_loop", "_transport")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._held: list[bytes] = []
+        self._held_bytes = 0
 
     def write(self, data: bytes) -> None:
         """Send soon, in order."""
         if not self._held:
             self._loop.call_soon(self._flush)
         self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > HIGH_WATER_LIMIT:
+            self._flush()
 
     def close(self) -> None:
         """Send what is left, and close."""
@@ -91,22 +99,29 @@ class _Writer:
         return getattr(self._transport, name)
 
     def _flush(self) -> None:
-        held, self._held = self._held, []
-        if held:
+        held, self._held, self._held_bytes = self._held, [], 0
+        if held and not self._transport.is_closing():
             self._transport.writelines(held)
 
 
 class PatientProtocol(HttpToolsProtocol):
-    """One connection, closed where a head is not there `head_seconds` after it, or the connection, began."""
+    """One connection, closed where a head is not there `head_seconds` after it, or the connection, began.
+
+    It is cut off where what waits to be sent gets less by less than 1 KiB a second in `reader_seconds`.
+    """
 
     head_seconds = 10.0
+    reader_seconds = 20.0
     doorman = Doorman(10_000, 10_000)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
         self._address: str | None = None
+        self._running: RequestResponseCycle | None = None
+        self._refusal: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head, where there is room for another connection."""
@@ -121,15 +136,19 @@ class PatientProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Wait for nothing more. uvicorn tells the latest request; the one that is being answered may be another."""
         self._stop_waiting()
+        self._stop_watching()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         if self._address is not None:
             self.doorman.leave(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse; a head without end is refused."""
-        if self._address is None:  # it was not let in
+        if self._address is None or self._refusal is not None:  # it was not let in, or is answered for the last time
             return
         super().data_received(data)
         if self._head_timer is not None and not self.transport.is_closing():
@@ -138,13 +157,61 @@ class PatientProtocol(HttpToolsProtocol):
                 self.send_400_response("The head of the request is too large.")
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, as a problem like any other."""
+        """Refuse what is no request, as a problem like any other, once the requests before it have their answers."""
+        if self._owes_answers():
+            self._refusal = msg
+            return
         request_id = uuid4().hex
         answer = problems.response(Problem(ProblemCode.INVALID_REQUEST, msg), request_id)
         own = ((b"x-request-id", request_id.encode("ascii")), (b"connection", b"close"))
         lines = [b"%b: %b\r\n" % header for header in (*answer.raw_headers, *DEFAULT_HEADERS, *own)]
         self.transport.write(b"".join((b"HTTP/1.1 400 Bad Request\r\n", *lines, b"\r\n", bytes(answer.body))))
         self.transport.close()
+
+    def _owes_answers(self) -> bool:
+        """Whether a whole request is not answered yet; what came in part is what is refused, and leaves the line."""
+        if self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()
+        running = self._running
+        is_unanswered = running is not None and not running.response_complete
+        return is_unanswered and (running is not self.cycle or not self.cycle.more_body)
+
+    def on_response_complete(self) -> None:
+        """An answer is written: the next one's turn, or that of a refusal."""
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if is_last and self._refusal is not None and not self.transport.is_closing():
+            self.send_400_response(self._refusal)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def pause_writing(self) -> None:
+        """More waits to be sent than is good; whoever reads it should go on doing so."""
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._stop_watching()
+        super().resume_writing()
+
+    def _watch_reader(self) -> None:
+        self._stop_watching()
+        left_bytes = self.transport.get_write_buffer_size()
+        self._reader_timer = self.loop.call_later(self.reader_seconds, self._look_at_reader, left_bytes)
+
+    def _look_at_reader(self, left_bytes: int) -> None:
+        if left_bytes - self.transport.get_write_buffer_size() < self.reader_seconds * _MIN_READ_BYTES_PER_SECOND:
+            self.transport.abort()
+        else:
+            self._watch_reader()
+
+    def _stop_watching(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
     def on_message_begin(self) -> None:
         """A head begins."""
@@ -179,6 +246,7 @@ class PatientProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def patient_protocol(head_seconds: float, doorman: Doorman) -> type[PatientProtocol]:
+def patient_protocol(head_seconds: float, doorman: Doorman, reader_seconds: float = 20.0) -> type[PatientProtocol]:
     """The protocol with these limits; uvicorn takes a class and no arguments for it."""
-    return type("PatientProtocol", (PatientProtocol,), {"head_seconds": head_seconds, "doorman": doorman})
+    limits = {"head_seconds": head_seconds, "reader_seconds": reader_seconds, "doorman": doorman}
+    return type("PatientProtocol", (PatientProtocol,), limits)
