@@ -5,7 +5,10 @@ It owns those limits, which uvicorn lacks, and the order of pipelined answers; b
 """
 
 import asyncio
+import fcntl
 import ipaddress
+import sys
+import termios
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -199,14 +202,19 @@ class PatientProtocol(HttpToolsProtocol):
 
     def _watch_reader(self) -> None:
         self._stop_watching()
-        left_bytes = self.transport.get_write_buffer_size()
-        self._reader_timer = self.loop.call_later(self.reader_seconds, self._look_at_reader, left_bytes)
+        self._reader_timer = self.loop.call_later(self.reader_seconds, self._look_at_reader, self._unread_bytes())
 
     def _look_at_reader(self, left_bytes: int) -> None:
-        if left_bytes - self.transport.get_write_buffer_size() < self.reader_seconds * _MIN_READ_BYTES_PER_SECOND:
+        if left_bytes - self._unread_bytes() < self.reader_seconds * _MIN_READ_BYTES_PER_SECOND:
             self.transport.abort()
         else:
             self._watch_reader()
+
+    def _unread_bytes(self) -> int:
+        """What the other side has not confirmed: here, and in the kernel, which takes megabytes and asks again late."""
+        socket = self.transport.get_extra_info("socket")
+        in_kernel = int.from_bytes(fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return in_kernel + self.transport.get_write_buffer_size()
 
     def _stop_watching(self) -> None:
         if self._reader_timer is not None:
