@@ -72,6 +72,11 @@ class Registry:
         (flat,) = await self._connection.run(Call("HGETALL", keys.MODELS_KEY))
         return {spec.name: spec for raw in flat.values() if (spec := _spec(raw)) is not None}
 
+    async def model_names(self) -> set[str]:
+        """The names of the same models."""
+        (names,) = await self._connection.run(Call("HKEYS", keys.MODELS_KEY))
+        return {name.decode("utf-8", "replace") for name in names}
+
     async def model(self, name: str) -> ModelSpec | None:
         """One model, or None."""
         (raw,) = await self._connection.run(Call("HGET", keys.MODELS_KEY, name))

@@ -60,7 +60,7 @@ class Serving:
         )
 
     async def run_once(self) -> None:
-        """Describe every ready model of the engine; publish those that changed, and what the engine counted for all.
+        """Describe every ready model of the engine; publish what changed or Redis lost, and what the engine counted.
 
         Raises JobFailure when the engine does not answer, and StoreError when Redis does not.
         """
@@ -69,7 +69,8 @@ class Serving:
         names = sorted({entry.name for entry in index if entry.is_ready and (not wanted or entry.name in wanted)})
         specs = [spec for name in names if (spec := await self._describe(name)) is not None]
         changed = [spec for spec in specs if self._published.get(spec.name) != spec]
-        await self._registry.publish_models(changed)
+        known = await self._registry.model_names()
+        await self._registry.publish_models([spec for spec in specs if spec in changed or spec.name not in known])
         for spec in changed:
             self._published[spec.name] = spec
             self._adopt(spec)

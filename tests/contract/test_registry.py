@@ -41,6 +41,7 @@ async def test_models_are_known_as_their_workers_described_them(rig: Rig) -> Non
     await rig.registry.publish_models([_spec("a", refusal="No.")])
     assert await rig.registry.models() == {"a": _spec("a", refusal="No."), "b": _spec("b")}
     assert await rig.registry.model("b") == _spec("b")
+    assert await rig.registry.model_names() == {"a", "b"}
     assert await rig.registry.model("c") is None
     await rig.registry.forget_model("a")
     assert set(await rig.registry.models()) == {"b"}

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 
 from inferq.client import AsyncClient
 from inferq.stack import StackEnvironment, ValkeyServer
+from jobs import keys
 from tests.contract.valkeys import answering
 from tests.failure.site import MODEL, Site, assert_all_succeed, frozen, holds, load, number, site, until
 from tests.support.eventually import eventually
@@ -229,6 +230,15 @@ async def test_a_full_redis_refuses_new_jobs_finishes_the_running_ones_and_heals
     finally:
         await faulty.redis.config_set("maxmemory", 0)
     faulty.here.engine.always(MODEL, "ok")
+    assert await holds(lambda: _works(faulty), RESUME_SECONDS) < RESUME_SECONDS
+
+
+async def test_a_redis_that_lost_everything_is_told_the_models_again(faulty: Faulty) -> None:
+    async def is_told() -> bool:
+        return bool(await faulty.redis.hexists(keys.MODELS_KEY, MODEL))
+
+    await faulty.redis.flushall()
+    await eventually(is_told, RESUME_SECONDS)
     assert await holds(lambda: _works(faulty), RESUME_SECONDS) < RESUME_SECONDS
 
 
