@@ -62,6 +62,10 @@ class TritonServer:
         for repository in repositories:
             if not repository.is_dir():
                 raise StackError(f"the model repository {repository} is not a folder")
+        models = [model for repository in repositories for model in repository.absolute().iterdir()]
+        for path in (work_dir.absolute(), *models):
+            if re.search(r"\s", str(path)):  # it starts stubs by an unquoted command line, and waits for ever
+                raise StackError(f"Triton's Python backend can't work in a path with spaces: {path}")
         self.environment = environment
         self.work_dir = work_dir
         self.backend_folder = work_dir / "backends"

@@ -49,6 +49,15 @@ def test_a_model_repository_that_is_no_folder_is_named(stack_environment: StackE
         TritonServer(stack_environment, [tmp_path / "absent"], tmp_path)
 
 
+@pytest.mark.parametrize(("repository", "model", "work"), [("r s", "m", "w"), ("r", "m n", "w"), ("r", "m", "w x")])
+def test_a_path_with_a_space_is_refused_as_triton_would_wait_for_ever(
+    stack_environment: StackEnvironment, tmp_path: Path, repository: str, model: str, work: str
+) -> None:
+    (tmp_path / repository / model).mkdir(parents=True)
+    with pytest.raises(StackError, match=r"can't work in a path with spaces: .* "):
+        TritonServer(stack_environment, [tmp_path / repository], tmp_path / work)
+
+
 def test_the_known_stub_is_adapted_to_numpy_2_in_five_bytes(stack_environment: StackEnvironment) -> None:
     stub = stack_environment.triton_folder / "python_backend_stubs" / "3.13" / "triton_python_backend_stub"
     before = stub.read_bytes()
