@@ -32,7 +32,8 @@ def webhook_of(options: Mapping[str, Any], rules: WebhookRules) -> Webhook | Non
     if not secrets and not rules.has_secret:
         raise Problem(
             ProblemCode.INVALID_OPTION,
-            "The option `webhook` needs `webhook_secret` beside it: the server has no secret of its own to sign with.",
+            "The option `webhook` needs `webhook_secret` beside it: the server has no secret to sign your tenant's "
+            "messages with; INFERQ_WEBHOOK_SECRET sets one.",
             option="webhook",
         )
     return Webhook(

@@ -7,10 +7,20 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from api.openapi.schemas import OPTIONS
 from jobs.state import State
 
 _TEXT: Final = {"type": "string"}
 _ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "example": "09f10e2f24c2efc1f50474539ebff3ed"}
+
+
+def _option(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """An option that stands in the query; a form or a document has it as a field. Lists and objects are JSON there."""
+    described = {"in": "query", "description": schema.get("description", "An option of the job")}
+    if schema.get("type") in ("array", "object"):
+        return {**described, "content": {"application/json": {"schema": dict(schema)}}}
+    return {**described, "schema": dict(schema)}
+
 
 PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     {
@@ -72,10 +82,15 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "schema": _TEXT,
             "description": "The same key and request give the first job again",
         },
+        **{f"option {name}": _option(schema) for name, schema in OPTIONS.items()},
+        "option input": _option({**_TEXT, "description": "Which of the model's inputs a raw body is"}),
+        "option outputs": _option({**_TEXT, "description": "The outputs to compute, by commas; all if not given"}),
+        "option parameters": _option({"type": "object", "description": "The model's request parameters, as JSON"}),
     }
 )
 
 _NAMES: Final[Mapping[str, str]] = {
+    **{f"option {name}": name for name in (*OPTIONS, "input", "outputs", "parameters")},
     "prefer-async": "prefer",
     "header-length": "inference-header-content-length",
     "undelivered": "status",
@@ -90,3 +105,7 @@ def parameters(names: Sequence[str]) -> list[dict[str, Any]]:
 def query_names(names: Sequence[str]) -> tuple[str, ...]:
     """Those of these parameters that stand in a query, as they are spelled there."""
     return tuple(_NAMES.get(name, name) for name in names if PARAMETERS[name]["in"] == "query")
+
+
+OPTION_PARAMETERS: Final = tuple(name for name in PARAMETERS if name.startswith("option "))
+"""All that a submission may say in its query."""

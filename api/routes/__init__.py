@@ -17,7 +17,7 @@ from starlette.types import Scope
 from api import query
 from api.endpoint import Endpoint, Handler
 from api.openapi import document
-from api.openapi.parameters import query_names
+from api.openapi.parameters import OPTION_PARAMETERS, query_names
 from api.routes import batch, deliveries, events, facade, health, jobs, models, pages, results, submit
 from api.routes.guard import guarded, scope_of
 
@@ -33,7 +33,7 @@ ENDPOINTS: Final = (
         submit.submit_job,
         "jobs",
         (202, 200, 201, 400, 404, 408, 413, 415, 422, 503),
-        ("prefer", "idempotency-key"),
+        ("prefer", "idempotency-key", "header-length", *OPTION_PARAMETERS),
         _JOB,
         "job",
     ),

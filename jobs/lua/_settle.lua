@@ -1,4 +1,4 @@
--- settle(state): end a block of attempts in `state`; shared by succeed and fail.
+-- settle(state): end a block of attempts in `state`; shared by succeed and fail. An attempt that failed is counted.
 -- ARGV[1] now override; then per job: id, attempt, 1 if it wrote an output (else 0), outcome.
 -- Replies one word per job: OK; ALREADY (this very attempt ended so before: a repeated call); LEASE_LOST (another
 -- attempt or another end stands: nothing changed, this attempt's output bytes are dropped); NO_OUTPUT (its output is
@@ -15,6 +15,7 @@ local function settle(state)
       if has_output and redis.call('PEXPIRE', output_key(id, attempt), job[4]) == 0 then
         reply = 'NO_OUTPUT'
       else
+        if state == 'failed' then redis.call('HINCRBY', job_key(id), 'failures', 1) end
         finish(id, job, state, now, outcome)
         reply = 'OK'
       end
