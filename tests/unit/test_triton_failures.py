@@ -117,7 +117,6 @@ async def test_the_owner_reads_one_sentence_and_the_log_everything(
     ("word", "detail"),
     [
         ("garbage", "The engine answered with bytes that are no inference response."),
-        ("missing_output", "The engine's response lacks output 'z'."),
         ("missing_data", "The engine's response has 2 outputs, but data for 3."),
         ("wrong_size", "The engine's output 'y' makes no sense: expected 8 bytes for FP32 [1, 2], got 9."),
         ("wrong_datatype", "The engine's output 'y' makes no sense: 'FP7' is not a valid Datatype."),
@@ -133,6 +132,12 @@ async def test_a_response_that_makes_no_sense_is_the_engines_failure(
         await client.infer(call("echo", "y", "z"), SECONDS)
     assert caught.value.detail == detail
     await client.infer(call(), SECONDS)
+
+
+async def test_an_output_that_the_model_left_out_is_left_out(scripted: ScriptedTriton, client: TritonClient) -> None:
+    scripted.say("echo", "missing_output")
+    reply = await client.infer(call("echo", "y", "z"), SECONDS)
+    assert [output.name for output in reply.outputs] == ["y"]
 
 
 async def test_typed_contents_are_read_from_engines_that_send_no_raw_bytes(

@@ -34,9 +34,10 @@ _NUMBERS: Final = {
 
 
 def reply(call: InferCall, data: bytes) -> InferReply:
-    """The response to a unary call: exactly the outputs that were asked for, in that order, or all.
+    """The response to a unary call: of the outputs that were asked for, in that order, or of all, those that came.
 
-    Raises EngineFailed for bytes that are no response, a missing output and data that doesn't fit datatype and shape.
+    A model may leave outputs out, and the engine lets it. Raises EngineFailed for bytes that are no response and for
+    data that doesn't fit datatype and shape.
     """
     try:
         response = pb.ModelInferResponse.FromString(data)
@@ -45,10 +46,8 @@ def reply(call: InferCall, data: bytes) -> InferReply:
     outputs = _tensors(response)
     if not call.outputs:
         return InferReply(response.model_version, tuple(outputs.values()))
-    missing = [asked.name for asked in call.outputs if asked.name not in outputs]
-    if missing:
-        raise EngineFailed(f"The engine's response lacks output '{missing[0]}'.")
-    return InferReply(response.model_version, tuple(outputs[asked.name] for asked in call.outputs))
+    asked = tuple(outputs[asked.name] for asked in call.outputs if asked.name in outputs)
+    return InferReply(response.model_version, asked)
 
 
 def stream_reply(message: pb.ModelStreamInferResponse) -> tuple[InferReply | None, bool]:
