@@ -47,8 +47,8 @@ def workloads() -> tuple[Workload, ...]:
     return (
         Workload("tiny", "64-byte tensors", TINY, OCTETS, _tensors(TINY, 16), 5000, 64),
         Workload("megabyte", "1 MB tensors", MEGABYTE, OCTETS, _tensors(MEGABYTE, 4), 250, 16),
-        Workload("photos", "JPEG photos, EfficientNet-Lite0", PHOTO, "image/jpeg", photos, 400, 32, False),
-        Workload("prepared", "prepared tensors, EfficientNet-Lite0", PHOTO, OCTETS, pixels, 400, 32, False),
+        Workload("photos", "JPEG photos, EfficientNet-Lite0", PHOTO, "image/jpeg", photos, 1000, 32, False),
+        Workload("prepared", "prepared tensors, EfficientNet-Lite0", PHOTO, OCTETS, pixels, 1000, 32, False),
         Workload(
             "accelerator",
             "simulated accelerator",
