@@ -77,6 +77,7 @@ bench: $(BENCH_READY) $(STACK_READY) ## Measure inferq beside its alternatives, 
 
 .PHONY: bench-smoke
 bench-smoke: $(BENCH_READY) $(STACK_READY) ## Run all of `make bench` with next to no jobs: proves that it works
+	@mkdir -p $(BUILD)
 	@$(BENCH)/bin/python -m mypy --no-error-summary bench
 	@$(BENCH)/bin/python -m bench smoke >$(BUILD)/bench-smoke.log 2>&1 || { cat $(BUILD)/bench-smoke.log >&2; exit 1; }
 
