@@ -6,9 +6,9 @@ It owns the families; bounded labels only: paths as the routes spell them, model
 from collections.abc import Sequence
 from typing import Final
 
+from api.budget import Budget
 from api.catalog import Catalog
 from api.pressure import Pressure
-from api.uploads import UploadBudget
 from api.waiters import Waiters
 from jobs.connection import StoreError
 from jobs.metrics import MAX_SERIES, SECONDS, Family, Histogram, text_of
@@ -21,10 +21,16 @@ class Measures:
     """The families of one process, and where their values come from."""
 
     def __init__(
-        self, catalog: Catalog, registry: Registry, pressure: Pressure, waiters: Waiters, uploads: UploadBudget
+        self,
+        catalog: Catalog,
+        registry: Registry,
+        pressure: Pressure,
+        waiters: Waiters,
+        uploads: Budget,
+        results: Budget,
     ) -> None:
         self._catalog, self._registry = catalog, registry
-        self._pressure, self._waiters, self._uploads = pressure, waiters, uploads
+        self._pressure, self._waiters, self._uploads, self._results = pressure, waiters, uploads, results
         self.requests = Family("counter", "inferq_http_requests_total", "Requests answered.", ("route", "status"))
         self.seconds = Histogram("inferq_http_request_seconds", "Until the last byte.", SECONDS, ("route",))
         self._queued = Family("gauge", "inferq_queued_jobs", "Jobs that wait.", ("model",))
@@ -66,6 +72,7 @@ class Measures:
             "webhook_workers": len(self._catalog.webhook_workers),
             "waiting_requests": len(self._waiters),
             "upload_bytes": self._uploads.used_bytes,
+            "result_bytes": self._results.used_bytes,
         }.items():
             self._state.put(value, what)
 

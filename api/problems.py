@@ -63,6 +63,7 @@ class ProblemCode(StrEnum):
     TOO_MANY_ATTEMPTS = "too_many_attempts"
     QUOTA_EXCEEDED = "quota_exceeded"
     TOO_MANY_UPLOADS = "too_many_uploads"
+    TOO_MANY_RESULTS = "too_many_results"
     INTERNAL_ERROR = "internal_error"
     NOT_SUPPORTED = "not_supported"
     QUEUE_FULL = "queue_full"
@@ -123,6 +124,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.QUOTA_EXCEEDED: Kind(429, "Your quota is used up", 30, _QUOTA_EXCEEDED),
         ProblemCode.INTERNAL_ERROR: Kind(500, "The server failed"),
         ProblemCode.TOO_MANY_UPLOADS: Kind(503, "Too many uploads at once", 1, _REDUCED_CAPACITY),
+        ProblemCode.TOO_MANY_RESULTS: Kind(503, "Too many results at once", 2, _REDUCED_CAPACITY),
         ProblemCode.NOT_SUPPORTED: Kind(501, "This is not supported here"),
         ProblemCode.QUEUE_FULL: Kind(503, "The queue is full", 5, _REDUCED_CAPACITY),
         ProblemCode.STORE_FULL: Kind(503, "The store is full", 10, _REDUCED_CAPACITY),

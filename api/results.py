@@ -12,7 +12,7 @@ from jobs.datatypes import Datatype
 from jobs.outputs import Output, dumps, shown, tensor_to_json
 from jobs.record import Job
 from jobs.spec import OutputKind
-from jobs.tensors import Tensor, tensor_of_bytes
+from jobs.tensors import Buffer, Tensor, tensor_of_bytes
 
 PIECE_ELEMENTS: Final = 32_768
 """Elements that are made JSON at once: about a millisecond in which the process does nothing else."""
@@ -56,8 +56,8 @@ def _slices(tensor: Tensor, elements: int) -> Iterator[Tensor]:
         yield Tensor(tensor.name, tensor.datatype, (len(data) // itemsize,), data)
 
 
-def protocol_binary(job: Job, outputs: Sequence[Output]) -> tuple[int, bytes]:
-    """The Open Inference Protocol's binary answer, behind the length of its JSON header."""
+def protocol_binary(job: Job, outputs: Sequence[Output]) -> tuple[int, list[Buffer]]:
+    """The Open Inference Protocol's binary answer in parts, behind the length of its JSON header."""
     classes = {
         output.tensor.name: output.tensor.shape[-1] if output.tensor.shape else 1
         for output in outputs

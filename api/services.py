@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from api.auth import Gate
+from api.budget import Budget, too_many_results, too_many_uploads
 from api.catalog import Catalog
 from api.intake import IntakeLimits, WebhookRules
 from api.measures import Measures
 from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings
-from api.uploads import UploadBudget
 from api.waiters import CHANNELS, Waiters
 from jobs.apikeys import ApiKeys
 from jobs.connection import StoreError, StoreUnavailable
@@ -52,9 +52,10 @@ class Services:
         self.waiters = Waiters()
         self.gate = Gate(ApiKeys(store.connection), self.waiters.wake_all)
         self.pressure = Pressure(store.connection, settings)
-        self.uploads = UploadBudget(settings.upload_bytes)
+        self.uploads = Budget(settings.upload_bytes, too_many_uploads)
+        self.results = Budget(settings.result_bytes, too_many_results)
         self.probe = StoreProbe(store.connection)
-        self.measures = Measures(self.catalog, self.registry, self.pressure, self.waiters, self.uploads)
+        self.measures = Measures(self.catalog, self.registry, self.pressure, self.waiters, self.uploads, self.results)
         self._submissions = Gatherer(
             store.submit_many, most=_BLOCK, in_flight=_DURABLE_BLOCKS if settings.durable else 1
         )

@@ -40,6 +40,9 @@ class ApiSettings(WebhookSettings):
     upload_bytes: int = Field(
         512 * MEBIBYTE, ge=1024, description="request bodies that one process holds at once; else 503"
     )
+    result_bytes: int = Field(
+        512 * MEBIBYTE, ge=1024, description="large results that one process holds at once to send them; else 503"
+    )
     max_connections: int = Field(10_000, ge=1, description="connections that one process keeps at once; else 503")
     max_connections_per_address: int = Field(
         1000, ge=1, description="connections from one address; trusted proxies are not counted"

@@ -13,9 +13,9 @@ from jobs.tensors import Buffer, Tensor
 
 
 class Answer(NamedTuple):
-    """The body; `header_length` is that of its JSON part where raw bytes follow, else None."""
+    """The body in parts; `header_length` is that of its JSON part where raw bytes follow, else None."""
 
-    body: bytes
+    parts: Sequence[Buffer]
     header_length: int | None
 
 
@@ -35,7 +35,7 @@ def infer_answer(job: Job, outputs: Sequence[Output], wanted: Wanted) -> Answer:
         else:
             shown.append(tensor_to_json(output.tensor))
     document = dumps({**head, "outputs": shown})
-    return Answer(b"".join([document, *raw]), len(document) if is_binary else None)
+    return Answer([document, *raw], len(document) if is_binary else None)
 
 
 def _raw_entry(tensor: Tensor) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from api.formats import FormatError
 from jobs.outputs import dumps
-from jobs.tensors import Tensor
+from jobs.tensors import Buffer, Tensor
 
 
 class BinarySection:
@@ -44,8 +44,8 @@ def split(body: bytes, header_length: int) -> tuple[memoryview, BinarySection]:
 
 def tensors_to_binary(
     tensors: Sequence[Tensor], envelope: Mapping[str, Any], classes: Mapping[str, int] = MappingProxyType({})
-) -> tuple[int, bytes]:
-    """`(length of the JSON header, body)` for `{**envelope, outputs: […]}` followed by each output's raw bytes.
+) -> tuple[int, list[Buffer]]:
+    """`(length of the JSON header, parts of the body)`: `{**envelope, outputs: […]}`, then each output's raw bytes.
 
     `classes` says which outputs are best classes in the engine's texts, and how many: a parameter `classification`.
     """
@@ -60,4 +60,4 @@ def tensors_to_binary(
         for tensor in tensors
     ]
     header = dumps({**envelope, "outputs": outputs})
-    return len(header), b"".join([header, *(tensor.data for tensor in tensors)])
+    return len(header), [header, *(tensor.data for tensor in tensors)]

@@ -160,24 +160,24 @@ def _row_major(flat: "np.ndarray[Any, Any]", header: _Header) -> list[Any]:
     return elements
 
 
-def tensor_to_npy(tensor: Tensor) -> bytes:
-    """The tensor as an `.npy` file; BF16 as its raw 16-bit words.
+def tensor_to_npy(tensor: Tensor) -> list[Buffer]:
+    """The tensor as an `.npy` file, in parts; BF16 as its raw 16-bit words.
 
     Raises FormatError for BYTES that numpy's fixed-width `S` type would change or blow up.
     """
     if tensor.datatype is Datatype.BYTES:
         return _text_file(tensor)
-    return b"".join([_header_bytes(tensor.datatype.numpy.str, tensor.shape), tensor.data])
+    return [_header_bytes(tensor.datatype.numpy.str, tensor.shape), tensor.data]
 
 
-def _text_file(tensor: Tensor) -> bytes:
+def _text_file(tensor: Tensor) -> list[Buffer]:
     elements = tensor.array().reshape(-1).tolist()
     width = max((len(element) for element in elements), default=0) or 1
     if any(element.endswith(b"\0") for element in elements):
         raise FormatError("numpy's fixed-width bytes lose the NULs at the end of an element")
     if width * len(elements) > _MAX_PADDING * (tensor.nbytes + 1024):
         raise FormatError("the lengths of its elements differ too much for numpy's fixed-width bytes")
-    return _header_bytes(f"|S{width}", tensor.shape) + np.array(elements, dtype=f"S{width}").tobytes()
+    return [_header_bytes(f"|S{width}", tensor.shape), np.array(elements, dtype=f"S{width}").tobytes()]
 
 
 def _header_bytes(descr: str, shape: tuple[int, ...]) -> bytes:

@@ -30,6 +30,7 @@ from api.problems import Problem, ProblemCode
 from api.routes.access import caller, known_model, services, tenant
 from api.routes.answers import job_response
 from api.routes.submit import fresh, intake_limits, refuse, refuse_if_full
+from api.sending import holding, sent
 from api.services import Services
 from jobs import view
 from jobs.connection import StoreError
@@ -151,21 +152,24 @@ async def _answered(
 
 async def _succeeded(request: Request, shared: Services, found: Inspection, asked: InferRequest) -> Response:
     job = found.job
-    payload = await shared.store.output(job)
-    if payload is None or job.outcome is None:
-        return _failed(job, JobError(ErrorCode.LOST, "The result is gone from the store."))
-    is_quick = len(payload) <= INLINE_DOCUMENT_BYTES
-    answer: Answer = await work(is_quick, infer_answer, job, split(job.outcome.outputs, payload), asked.wanted)
-    headers = {_JOB_HEADER: job.id, "Vary": "Accept-Encoding"}
-    if answer.header_length is not None:
-        headers["Inference-Header-Content-Length"] = str(answer.header_length)
-    coding = compression.coding_for(", ".join(request.headers.getlist("accept-encoding")))
-    body = answer.body
-    if coding:
-        body = await work(is_quick, compression.compressed, body, coding)
-        headers["Content-Encoding"] = coding
-    media_type = "application/json" if answer.header_length is None else "application/octet-stream"
-    return Response(body, 200, headers, media_type)
+    with holding(shared.results, job.outcome) as hold:
+        payload = await shared.store.output(job)
+        if payload is None or job.outcome is None:
+            return _failed(job, JobError(ErrorCode.LOST, "The result is gone from the store."))
+        is_quick = len(payload) <= INLINE_DOCUMENT_BYTES
+        answer: Answer = await work(is_quick, infer_answer, job, split(job.outcome.outputs, payload), asked.wanted)
+        headers = {_JOB_HEADER: job.id, "Vary": "Accept-Encoding"}
+        if answer.header_length is not None:
+            headers["Inference-Header-Content-Length"] = str(answer.header_length)
+        coding = compression.coding_for(", ".join(request.headers.getlist("accept-encoding")))
+        parts = answer.parts
+        if coding:
+            parts = [await work(is_quick, compression.compressed, b"".join(parts), coding)]
+            headers["Content-Encoding"] = coding
+        media_type = "application/json" if answer.header_length is None else "application/octet-stream"
+        response = sent(parts, headers, media_type)
+        hold.hand_over(response)
+    return response
 
 
 def _failed(job: Job, error: JobError) -> Response:

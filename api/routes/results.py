@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api import query, results
 from api.formats import FormatError, npy
@@ -14,6 +14,7 @@ from api.negotiation import choose
 from api.problems import Problem, ProblemCode
 from api.routes.access import job_reference, services, unknown_job
 from api.routes.answers import is_unchanged, job_response, not_modified
+from api.sending import LargeResponse, holding, sent
 from jobs import view
 from jobs.outputs import Output, dumps, json_document, split
 from jobs.record import Job
@@ -51,11 +52,13 @@ async def read_result(request: Request) -> Response:
     etag = _etag(job, media_type, name)
     if is_unchanged(request, etag):
         return not_modified(etag)
-    payload = await shared.store.output(job)
-    if payload is None or job.outcome is None:
-        raise _expired()
-    outputs = _wanted(split(job.outcome.outputs, payload), name)
-    response = _encoded(job, outputs, media_type)
+    with holding(shared.results, job.outcome) as hold:
+        payload = await shared.store.output(job)
+        if payload is None or job.outcome is None:
+            raise _expired()
+        outputs = _wanted(split(job.outcome.outputs, payload), name)
+        response = _encoded(job, outputs, media_type)
+        hold.hand_over(response)
     response.headers["ETag"] = etag
     response.headers["Vary"] = "Accept"
     response.headers["Content-Disposition"] = f'attachment; filename="{job.id}.{EXTENSIONS[media_type]}"'
@@ -79,22 +82,22 @@ def _wanted(outputs: Sequence[Output], name: str | None) -> Sequence[Output]:
 
 def _encoded(job: Job, outputs: Sequence[Output], media_type: str) -> Response:
     if media_type == BINARY:
-        header_length, body = results.protocol_binary(job, outputs)
-        return Response(body, media_type=BINARY, headers={"Inference-Header-Content-Length": str(header_length)})
+        header_length, parts = results.protocol_binary(job, outputs)
+        return sent(parts, {"Inference-Header-Content-Length": str(header_length)}, BINARY)
     if media_type == MSGPACK:
-        return Response(results.protocol_msgpack(job, outputs), media_type=MSGPACK)
+        return sent([results.protocol_msgpack(job, outputs)], {}, MSGPACK)
     if media_type == npy.MEDIA_TYPE:
         return _npy(outputs)
     if sum(output.tensor.nbytes for output in outputs) <= _AT_ONCE_BYTES:
         return Response(dumps(json_document(outputs)), media_type=JSON)
-    return StreamingResponse(iterate_in_threadpool(results.json_pieces(outputs)), media_type=JSON)
+    return LargeResponse(iterate_in_threadpool(results.json_pieces(outputs)), None, JSON)
 
 
 def _npy(outputs: Sequence[Output]) -> Response:
     if len(outputs) != 1:
         raise query.invalid("output", f"must choose one of {_names(outputs)}, since an .npy file holds one array")
     try:
-        return Response(npy.tensor_to_npy(outputs[0].tensor), media_type=npy.MEDIA_TYPE)
+        return sent(npy.tensor_to_npy(outputs[0].tensor), {}, npy.MEDIA_TYPE)
     except FormatError as exc:
         raise Problem(
             ProblemCode.NOT_ACCEPTABLE, f"Output {outputs[0].tensor.name!r} can't be an .npy file: {exc}."

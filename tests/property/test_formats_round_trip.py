@@ -56,8 +56,8 @@ def is_finite(tensor: Tensor) -> bool:
 @given(st.lists(tensors(), max_size=3))
 @settings(PATIENT)
 def test_binary_gives_back_every_bit(items: list[Tensor]) -> None:
-    length, body = tensors_to_binary(items, {"model_name": "m"})
-    text, section = split(body, length)
+    length, parts = tensors_to_binary(items, {"model_name": "m"})
+    text, section = split(b"".join(parts), length)
     outputs = json.loads(bytes(text))["outputs"]
     again = [
         Tensor(
@@ -84,7 +84,7 @@ def test_msgpack_gives_back_every_bit(items: list[Tensor]) -> None:
 @settings(PATIENT)
 def test_npy_gives_back_every_bit_or_refuses(item: Tensor) -> None:
     try:
-        file = tensor_to_npy(item)
+        file = b"".join(tensor_to_npy(item))
     except FormatError:
         assert item.datatype is Datatype.BYTES
         return

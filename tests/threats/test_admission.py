@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from api.budget import Budget, too_many_uploads
 from api.pressure import Limit, Pressure, seconds_until_room
 from api.problems import Problem
 from api.protocol import Doorman
-from api.uploads import UploadBudget
 from jobs.load import MEMORY_SHARE, Load
 from jobs.settings import StoreSettings
 from tests.api.harness import Api, Backend, floats, identity_spec, running_api, until
@@ -129,7 +129,7 @@ def test_the_pause_follows_the_measured_drain_rate() -> None:
 
 def test_a_process_holds_a_bounded_number_of_uploaded_bytes() -> None:
     """B059, B075: what was announced and not sent counts for nothing; one alone may always go on."""
-    budget = UploadBudget(100)
+    budget = Budget(100, too_many_uploads)
     with budget.open() as large:
         large.add(1000)
         with pytest.raises(Problem, match="too_many_uploads") as refused, budget.open() as other:

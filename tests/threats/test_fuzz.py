@@ -88,7 +88,7 @@ def _binary(_rng: Random) -> bytes:
 
 
 _HEADER_LENGTH = str(len(_binary(Random())) - 8)
-_NPY = bytes(npy.tensor_to_npy(Tensor("x", Datatype.FP32, (2,), np.zeros(2, "<f4").tobytes())))
+_NPY = b"".join(npy.tensor_to_npy(Tensor("x", Datatype.FP32, (2,), np.zeros(2, "<f4").tobytes())))
 _TRITON = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}).encode()
 
 Parser = tuple[str, dict[str, str], Callable[[Random], bytes]]

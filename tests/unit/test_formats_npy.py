@@ -143,15 +143,15 @@ def test_damaged_and_hostile_files_are_refused(file: bytes) -> None:
 
 def test_numpy_reads_what_is_written() -> None:
     array = np.arange(12, dtype="<i8").reshape(3, 4)
-    file = tensor_to_npy(Tensor("y", Datatype.INT64, (3, 4), array.tobytes()))
+    file = b"".join(tensor_to_npy(Tensor("y", Datatype.INT64, (3, 4), array.tobytes())))
     assert is_npy(file)
     assert np.array_equal(np.load(io.BytesIO(file)), array)
     assert file.index(b"\n") % 64 == 63  # the data is aligned
-    scalar = np.load(io.BytesIO(tensor_to_npy(Tensor("y", Datatype.FP32, (), b"\0\0\x80\x3f"))))
+    scalar = np.load(io.BytesIO(b"".join(tensor_to_npy(Tensor("y", Datatype.FP32, (), b"\0\0\x80\x3f")))))
     assert (scalar.shape, float(scalar)) == ((), 1.0)
-    texts = np.load(io.BytesIO(tensor_to_npy(tensor_of_bytes("y", [2], [b"ab", b""]))))
+    texts = np.load(io.BytesIO(b"".join(tensor_to_npy(tensor_of_bytes("y", [2], [b"ab", b""])))))
     assert texts.tolist() == [b"ab", b""]
-    words = np.load(io.BytesIO(tensor_to_npy(Tensor("y", Datatype.BF16, (1,), b"\x80\x3f"))))
+    words = np.load(io.BytesIO(b"".join(tensor_to_npy(Tensor("y", Datatype.BF16, (1,), b"\x80\x3f")))))
     assert (words.dtype, words.tolist()) == (np.dtype("<u2"), [0x3F80])
 
 
