@@ -186,7 +186,7 @@ async def test_an_input_that_kills_the_process_preparing_it_fails_alone_after_th
 
 async def test_a_long_job_of_another_model_survives_an_input_that_kills_workers(open_site: OpenSite) -> None:
     """With a single worker the innocent dies beside the culprit, but never often enough to be taken for one."""
-    async with open_site([FILES, scripted_model(MODEL)], lease_seconds=1) as here:
+    async with open_site([FILES, scripted_model(MODEL)], lease_seconds=2) as here:
         client = await here.api()
         worker = here.worker("worker", FRAGILE_WORKER)
         await here.until_served(worker, model="files")
