@@ -1,4 +1,4 @@
-"""Celery on Redis, with a pool of threads, which share one channel; other pools were not compared (see bench/NOTES.md).
+"""Celery on Redis, with a pool of threads, which share one channel; bench/NOTES.md has its processes beside them.
 
 The worker is `celery --app bench.peers.celery_threads:celery worker --pool threads`.
 """
