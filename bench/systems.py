@@ -67,8 +67,8 @@ def _peer(module: str) -> tuple[str, ...]:
 
 
 CELERY_WORKER: Final = (
-    *("-m", "celery", "--app", "bench.peers.celery_threads:celery", "worker", "--pool", "threads"),
-    *("--concurrency", "32", "--loglevel", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+    *("-m", "celery", "--app", "bench.peers.celery_threads:celery", "worker", "--pool", "prefork"),
+    *("--concurrency", "4", "--loglevel", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"),
 )
 PRODUCT: Final = System(
     "inferq", "inferq", ("-P", "-m", "api"), ("-P", "-m", "workers", "inference"), ("ZCARD", "inferq:open")
@@ -94,7 +94,7 @@ SYSTEMS: Final = (
     ),
     System(
         "celery",
-        "Celery (pool of threads)",
+        "Celery (4 processes)",
         _peer("celery_threads"),
         CELERY_WORKER,
         speed=0.15,

@@ -1,6 +1,6 @@
-"""Celery on Redis, with a pool of threads, which share one channel; bench/NOTES.md has its processes beside them.
+"""Celery on Redis. Each process of its pool opens a channel of its own; see bench/NOTES.md for threads in their place.
 
-The worker is `celery --app bench.peers.celery_threads:celery worker --pool threads`.
+The worker is `celery --app bench.peers.celery_threads:celery worker --pool prefork`.
 """
 
 from __future__ import annotations
