@@ -85,7 +85,7 @@ def create_app(settings: ApiSettings, store: JobStore) -> FastAPI:
         )
     logs_requests = settings.access_log and settings.log_level in ("DEBUG", "INFO")
     access_log = AccessLog() if logs_requests else None
-    # Around FastAPI's own layers, not between them, so that what takes the shortcut pays for none of them.
+    # In place of the layers that FastAPI would build, which these handlers have no use for.
     app.middleware_stack = Envelope(layers, access_log=access_log, measures=services.measures)
     return app
 

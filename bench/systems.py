@@ -67,7 +67,7 @@ def _peer(module: str) -> tuple[str, ...]:
 
 
 CELERY_WORKER: Final = (
-    *("-m", "celery", "--app", "bench.peers.celery_threads:celery", "worker", "--pool", "prefork"),
+    *("-m", "celery", "--app", "bench.peers.celery_tasks:celery", "worker", "--pool", "prefork"),
     *("--concurrency", "4", "--loglevel", "ERROR", "--without-gossip", "--without-mingle", "--without-heartbeat"),
 )
 PRODUCT: Final = System(
@@ -95,7 +95,7 @@ SYSTEMS: Final = (
     System(
         "celery",
         "Celery (4 processes)",
-        _peer("celery_threads"),
+        _peer("celery_tasks"),
         CELERY_WORKER,
         speed=0.15,
         workloads=("tiny", "photos"),

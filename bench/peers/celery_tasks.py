@@ -1,6 +1,6 @@
 """Celery on Redis. Each process of its pool opens a channel of its own; see bench/NOTES.md for threads in their place.
 
-The worker is `celery --app bench.peers.celery_threads:celery worker --pool prefork`.
+The worker is `celery --app bench.peers.celery_tasks:celery worker --pool prefork`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REDIS = os.environ.get("BENCH_REDIS", "redis://127.0.0.1:6379/0")
 
 RESULTS = f"{REDIS.rpartition('/')[0]}/1"
 
-celery = Celery("celery_threads", broker=REDIS, backend=RESULTS)
+celery = Celery("celery_tasks", broker=REDIS, backend=RESULTS)
 celery.conf.update(
     accept_content=["msgpack"],
     task_serializer="msgpack",  # its JSON takes no bytes
