@@ -39,7 +39,7 @@ async def product_url(
 
         async def is_complete() -> bool:
             known = (await client.post("/v2/repository/index", json={"ready": True})).json()
-            counted = (await client.get("/v2/models/stats")).json()["model_stats"]
+            counted = (await client.get("/v2/models/stats")).json().get("model_stats", [])
             return len(known) > len(CONFIG_TYPES) * 2 and len(counted) >= len(known)
 
         await eventually(is_complete, 30)
