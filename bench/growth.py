@@ -143,7 +143,7 @@ async def _operations(store: JobStore) -> list[Operation]:
         await store.submit(_submission())
 
     async def claim() -> None:
-        claimed = await store.claim(MODEL, CLAIM, worker="w", lease_ms=60_000, is_idle=True)
+        claimed = await store.claim(MODEL, CLAIM, worker="w", lease_ms=60_000)
         await store.settle([Release(job.lease) for job in claimed.jobs])
 
     async def status() -> None:

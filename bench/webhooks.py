@@ -75,7 +75,7 @@ async def fill(store: JobStore, url: str) -> None:
     outcome = Outcome(outputs=(OutputPart("y", Datatype.UINT8, (6,), 6),), inline=b"answer")
     for _ in range(COUNT // 100):
         await store.submit_many([Submission(new_job_id(), "local", request, bytes(64)) for _ in range(100)])
-        claim = await store.claim("m", 100, worker="bench", lease_ms=60_000, is_idle=True)
+        claim = await store.claim("m", 100, worker="bench", lease_ms=60_000)
         await store.settle([Succeed(job.lease, outcome) for job in claim.jobs])
 
 

@@ -4,7 +4,7 @@ It owns these shapes and the form of a new id; it must not know how anything is 
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from jobs.ids import random_id
@@ -70,11 +70,22 @@ class Claimed:
     due_ms: int
 
 
+class Suspects(IntEnum):
+    """What a claim does where it comes upon a job that may be what kills workers."""
+
+    AWAIT = 0
+    """Take nothing more: the caller is busy with other jobs of the model, and becomes idle so."""
+    TAKE = 1
+    """Take it, if nothing was taken before it."""
+    LEAVE = 2
+    """Leave it to other workers."""
+
+
 class Claim(NamedTuple):
     """What a claim gave; `next_due_ms` is when the next scheduled job of the model becomes due, 0 for none.
 
     `dropped` queue entries belonged to no sound job; `left` ones wait for a process that reads their
-    newer version, or for another worker.
+    newer version, or for another worker. `awaits`: the next one is a suspect, which is taken when the caller is idle.
     """
 
     jobs: list[Claimed]
@@ -82,6 +93,7 @@ class Claim(NamedTuple):
     next_due_ms: int
     dropped: int = 0
     left: int = 0
+    awaits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

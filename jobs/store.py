@@ -27,6 +27,7 @@ from jobs.events import (
     SubmitReply,
     Submitted,
     Succeed,
+    Suspects,
     Swept,
     new_job_id,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "SubmitReply",
     "Submitted",
     "Succeed",
+    "Suspects",
     "Swept",
     "new_job_id",
 ]
@@ -74,7 +76,6 @@ _FSYNC_SHARE: Final = 0.8
 """Of a call's time, what may be spent on waiting for the disk: the reply must still arrive."""
 _FORGET_LIMIT: Final = 1_000
 _NO_OUTPUT: Final = "NO_OUTPUT"
-_LEAVE_SUSPECTS: Final = 2
 _BLOCK: Final = 1_000
 """As many jobs as one script takes: Lua's stack bounds it, and Redis serves nobody else meanwhile."""
 
@@ -162,20 +163,19 @@ class JobStore:
         return arguments
 
     async def claim(
-        self, model: str, limit: int, *, worker: str, lease_ms: int, is_idle: bool, leaves_suspects: bool = False
+        self, model: str, limit: int, *, worker: str, lease_ms: int, suspects: Suspects = Suspects.TAKE
     ) -> Claim:
-        """Take up to `limit` due jobs (1,000 at most); `is_idle`: the caller has nothing of this model in flight.
+        """Take up to `limit` due jobs (1,000 at most); a job whose workers died comes alone, and as `suspects` says.
 
-        A job whose workers died is given alone, and only to an idle caller; with `leaves_suspects` to another one.
         A record that can't be read although its version is known ends as `lost`.
         """
-        most, suspects = min(limit, _BLOCK), _LEAVE_SUSPECTS if leaves_suspects else int(is_idle)
-        arguments = (self._clock_ms(), model, most, lease_ms, worker, codec.VERSION, ALONE_FROM, suspects)
+        most, at_suspects = min(limit, _BLOCK), suspects.value
+        arguments = (self._clock_ms(), model, most, lease_ms, worker, codec.VERSION, ALONE_FROM, at_suspects)
         (reply,) = await self.connection.run(Call(*arguments, script="claim"))
         claimed: list[Claimed] = []
         broken: list[Settlement] = []
-        now_ms, next_due_ms, dropped, left = reply[:4]
-        for raw_id, attempt, failures, redeliveries, created_ms, due_ms, request in reply[4:]:
+        now_ms, next_due_ms, dropped, left, stopped = reply[:5]
+        for raw_id, attempt, failures, redeliveries, created_ms, due_ms, request in reply[5:]:
             lease = Lease(raw_id.decode(), attempt)
             try:
                 decoded = JobRequest.decode(request)
@@ -185,7 +185,7 @@ class JobStore:
             claimed.append(Claimed(lease, decoded, failures, redeliveries, int(created_ms), int(due_ms)))
         if broken:
             await self.settle(broken)
-        return Claim(claimed, int(now_ms), int(float(next_due_ms)), dropped, left)
+        return Claim(claimed, int(now_ms), int(float(next_due_ms)), dropped, left, bool(stopped))
 
     async def load(self, job_ids: Sequence[str]) -> list[bytes | None]:
         """The request payloads, None where one is gone."""

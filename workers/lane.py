@@ -12,7 +12,7 @@ from typing import Final
 from jobs.connection import StoreError, StoreUnavailable
 from jobs.registry import LaneBeat, LaneState
 from jobs.spec import ModelSpec
-from jobs.store import ALONE_FROM, Claim, Claimed, Release
+from jobs.store import ALONE_FROM, Claim, Claimed, Release, Suspects
 from workers.batch import BatchRunner
 from workers.persist import persist, shielded
 from workers.sizer import BatchSizer
@@ -108,21 +108,32 @@ class Lane:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _claim(self, size: int) -> Claim:
-        return await self._tools.store.claim(
-            self.spec.name,
-            size,
-            worker=self._tools.worker_id,
-            lease_ms=self._tools.lease_ms,
-            is_idle=not self._batches,
-            leaves_suspects=self._tools.quarantine.is_taken,
+        """Take up to `size` jobs; a suspect only when its place in quarantine is sure.
+
+        One that were in hand meanwhile would count as one that ran, if this process died of another lane's.
+        """
+        quarantine = self._tools.quarantine
+        claim = await self._take(size, Suspects.LEAVE if quarantine.is_taken else Suspects.AWAIT)
+        if not claim.awaits or claim.jobs or self._batches or not quarantine.enter():
+            return claim
+        has_suspect = False
+        try:
+            claim = await self._take(size, Suspects.TAKE)
+            has_suspect = _is_suspect(claim.jobs)
+            return claim
+        finally:
+            if not has_suspect:
+                quarantine.leave()
+
+    async def _take(self, size: int, suspects: Suspects) -> Claim:
+        tools = self._tools
+        return await tools.store.claim(
+            self.spec.name, size, worker=tools.worker_id, lease_ms=tools.lease_ms, suspects=suspects
         )
 
     async def _start(self, jobs: list[Claimed], size: int) -> None:
         """Run the jobs that may run now as a batch in the background; give the others back."""
-        is_suspect = jobs[0].redeliveries >= ALONE_FROM
-        if is_suspect and not self._tools.quarantine.enter():
-            await self._give_back(jobs, "another lane runs one that may be what kills workers")
-            return
+        is_suspect = _is_suspect(jobs)
         admitted, rest = self._tools.budget.admit(jobs)
         if admitted:
             runner = BatchRunner(self._tools, self.spec, self._watch, self._slots)
@@ -133,12 +144,12 @@ class Lane:
         elif is_suspect:
             self._tools.quarantine.leave()
         if rest:
-            await self._give_back(rest, "INFERQ_INFLIGHT_BYTES is used up")
+            await self._give_back(rest)
             await self._one_freed()
 
-    async def _give_back(self, jobs: list[Claimed], reason: str) -> None:
+    async def _give_back(self, jobs: list[Claimed]) -> None:
         """Release these claims uncounted, at their old place."""
-        log.info("lane %s gives %d jobs back: %s", self.spec.name, len(jobs), reason)
+        log.info("lane %s gives %d jobs back: INFERQ_INFLIGHT_BYTES is used up", self.spec.name, len(jobs))
         releases = [Release(job.lease) for job in jobs]
         await shielded(persist(lambda: self._tools.store.settle(releases)))
 
@@ -182,6 +193,11 @@ class Lane:
             self._watch.breaker.trip(time.monotonic())
         else:
             self._watch.breaker.close()  # the engine answers and the model is gone: let its jobs fail as not found
+
+
+def _is_suspect(jobs: list[Claimed]) -> bool:
+    """Whether this is a job that may be what kills workers; such a job is alone."""
+    return bool(jobs) and jobs[0].redeliveries >= ALONE_FROM
 
 
 def _severity(exc: StoreError) -> int:

@@ -1,10 +1,10 @@
 -- Take up to `limit` due jobs of one model for an attempt each, tenants in turns and each one's best score first, and
 -- lease them to the caller.
 -- KEYS none.  ARGV now override, model, limit, lease ms, worker id, newest record version we read,
---   redeliveries from which a job runs alone, what to do with such a job: 1 take it (the caller has nothing in flight
---   for this model), 0 take nothing more until then, 2 leave it to others
--- Replies {now, next due ms or 0, entries dropped, entries left to newer versions or other workers,
---   {id, attempt, failures, redeliveries, created, due, request}...}.
+--   redeliveries from which a job runs alone, what to do with such a job: 0 stop in front of it, 1 take it (the caller
+--   has nothing else of this model in flight, and no other such job), 2 leave it to others
+-- Replies {now, next due ms or 0, entries dropped, entries left to newer versions or other workers, 1 where it stopped
+--   in front of a job that runs alone, {id, attempt, failures, redeliveries, created, due, request}...}.
 -- A job that was lost with its worker twice may be what kills workers: it is given out alone, to an idle lane only.
 -- Where a lane is not idle it waits at its place and all behind it, so that the lane becomes idle; where another lane
 -- of the worker runs one, nobody waits for it.
@@ -15,7 +15,7 @@ local now, model, limit, lease_ms = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]),
 local version, alone_from, suspects = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local IS_TAKEN, IS_LEFT = '1', '2'
 local MOST_SKIPPED = 1000
-local claimed, ids, leases, taken, left, is_full = {}, {}, {}, {}, 0, limit < 1
+local claimed, ids, leases, taken, left, is_full, stopped = {}, {}, {}, {}, 0, limit < 1, 0
 
 local function lease(id, job)
   local attempt = tonumber(job[3]) + 1
@@ -42,7 +42,7 @@ local function look_at(id)
   elseif redeliveries >= alone_from and suspects == IS_LEFT then
     left = left + 1
   elseif redeliveries >= alone_from and (#claimed > 0 or suspects ~= IS_TAKEN) then
-    is_full = true
+    is_full, stopped = true, 1
   else
     lease(id, job)
     is_full = #claimed >= limit or redeliveries >= alone_from
@@ -71,4 +71,4 @@ elseif #taken + #finished > 0 then
   ring(model)
 end
 local next_due = redis.call('ZRANGE', scheduled_key(model), 0, 0, 'WITHSCORES')
-return {text(now), next_due[2] or '0', #taken - #ids, left, unpack(claimed)}
+return {text(now), next_due[2] or '0', #taken - #ids, left, stopped, unpack(claimed)}

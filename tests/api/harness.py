@@ -80,7 +80,7 @@ class Hand:
 
     async def claim(self, limit: int = 1, model: str = MODEL) -> list[Claimed]:
         """Take up to `limit` jobs."""
-        claim = await self.store.claim(model, limit, worker="w-1", lease_ms=LEASE_MS, is_idle=True)
+        claim = await self.store.claim(model, limit, worker="w-1", lease_ms=LEASE_MS)
         return claim.jobs
 
     async def take(self, model: str = MODEL) -> Claimed:

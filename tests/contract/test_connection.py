@@ -43,7 +43,7 @@ async def store(own: ValkeyServer) -> AsyncIterator[JobStore]:
 
 
 async def _claim(store: JobStore, limit: int = 1) -> list[str]:
-    claim = await store.claim(MODEL, limit, worker="w", lease_ms=10_000, is_idle=True)
+    claim = await store.claim(MODEL, limit, worker="w", lease_ms=10_000)
     return [claimed.lease.job_id for claimed in claim.jobs]
 
 
@@ -58,7 +58,7 @@ async def _raises_in_time(store: JobStore) -> None:
 
     calls = (
         store.submit(a_submission()),
-        store.claim(MODEL, 1, worker="w", lease_ms=1, is_idle=True),
+        store.claim(MODEL, 1, worker="w", lease_ms=1),
         store.load(["0" * 32]),
         store.get("0" * 32, LOCAL_TENANT),
         store.wait_for_work(MODEL, 60.0),

@@ -10,7 +10,7 @@ import pytest
 
 from jobs import codec, keys
 from jobs.record import Priority
-from jobs.store import Release
+from jobs.store import Release, Suspects
 from tests.support.stores import LEASE_MS, MODEL, START_MS, Rig, a_submission
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +72,7 @@ async def test_a_job_that_comes_back_rings(rig: Rig) -> None:
 async def test_a_scheduled_job_rings_once_so_that_somebody_learns_when_it_is_due(rig: Rig) -> None:
     await rig.submit(run_at_ms=START_MS + 1000)
     assert await _take_token(rig)
-    claim = await rig.store.claim(MODEL, 1, worker="w", lease_ms=LEASE_MS, is_idle=True)
+    claim = await rig.store.claim(MODEL, 1, worker="w", lease_ms=LEASE_MS)
     assert claim.next_due_ms == START_MS + 1000
     assert await _tokens(rig) == 0
 
@@ -83,7 +83,7 @@ async def test_work_that_this_worker_may_not_take_does_not_wake_it_again_and_aga
     field = {"v": codec.VERSION + 1} if obstacle == "newer version" else {"redeliveries": 2}
     await rig.redis.hset(keys.job_key(job_id), mapping=field)
     assert await _take_token(rig)
-    assert await rig.claim(4, is_idle=False) == []
+    assert await rig.claim(4, suspects=Suspects.AWAIT) == []
     assert await _tokens(rig) == 0
 
 

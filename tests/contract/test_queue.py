@@ -8,7 +8,7 @@ from jobs import codec, keys
 from jobs.errors import ErrorCode
 from jobs.record import LOCAL_TENANT, Priority
 from jobs.state import State
-from jobs.store import ALONE_FROM, Inspection, Release, Retry
+from jobs.store import ALONE_FROM, Inspection, Release, Retry, Suspects
 from tests.support.stores import LEASE_MS, MODEL, START_MS, Rig, an_error
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,7 @@ async def test_nothing_starves_behind_a_stream_of_high_priority(rig: Rig) -> Non
 
 async def test_a_job_with_a_start_time_waits_for_it(rig: Rig) -> None:
     later = await rig.submit(run_at_ms=START_MS + 5000, priority=Priority.HIGH)
-    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS, is_idle=True)
+    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS)
     assert (claim.jobs, claim.now_ms, claim.next_due_ms) == ([], START_MS, START_MS + 5000)
     inspection = await rig.store.get(later, LOCAL_TENANT)
     assert inspection is not None
@@ -127,7 +127,8 @@ async def test_a_job_that_may_kill_workers_runs_alone_and_only_in_an_idle_lane(r
     suspect = await rig.submit(priority=Priority.HIGH)
     await _redeliver(rig, ALONE_FROM)
     others = [await rig.submit() for _ in range(3)]
-    assert await rig.claim(10, is_idle=False) == []
+    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS, suspects=Suspects.AWAIT)
+    assert (claim.jobs, claim.awaits) == ([], True)
     assert await _claimed_ids(rig, 10) == [suspect]
     assert sorted(await _claimed_ids(rig, 10)) == sorted(others)
 
@@ -144,7 +145,7 @@ async def test_a_suspect_is_left_to_other_workers_and_holds_nobody_up(rig: Rig) 
     suspect = await rig.submit(priority=Priority.HIGH)
     await _redeliver(rig, ALONE_FROM)
     others = [await rig.submit() for _ in range(3)]
-    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS, is_idle=True, leaves_suspects=True)
+    claim = await rig.store.claim(MODEL, 10, worker="w", lease_ms=LEASE_MS, suspects=Suspects.LEAVE)
     assert (sorted(claimed.lease.job_id for claimed in claim.jobs), claim.left) == (sorted(others), 1)
     assert await _claimed_ids(rig, 10) == [suspect]
 
@@ -154,7 +155,7 @@ async def test_one_redelivery_does_not_make_a_suspect(rig: Rig) -> None:
     await _redeliver(rig, ALONE_FROM - 1)
     rig.clock.advance(1)
     other = await rig.submit()
-    assert [claimed.lease.job_id for claimed in await rig.claim(10, is_idle=False)] == [victim, other]
+    assert [claimed.lease.job_id for claimed in await rig.claim(10, suspects=Suspects.AWAIT)] == [victim, other]
 
 
 async def test_a_head_of_claimed_jobs_hides_nothing(rig: Rig) -> None:
@@ -179,7 +180,7 @@ async def test_jobs_of_a_newer_version_are_left_alone_and_block_nobody(rig: Rig,
         newer.append(await rig.submit(priority=Priority.HIGH))
         await _make_newer(rig, newer[-1])
     ours = await rig.submit()
-    claim = await rig.store.claim(MODEL, limit, worker="w", lease_ms=LEASE_MS, is_idle=True)
+    claim = await rig.store.claim(MODEL, limit, worker="w", lease_ms=LEASE_MS)
     assert [claimed.lease.job_id for claimed in claim.jobs] == [ours]
     assert (claim.dropped, claim.left) == (0, 7)
     assert {await rig.state(job_id) for job_id in newer} == {State.QUEUED}
@@ -192,9 +193,9 @@ async def test_foreign_members_of_a_queue_are_dropped_and_counted(rig: Rig) -> N
         await rig.redis.zadd(keys.ready_key(MODEL), {member: 0})
         await rig.redis.zadd(keys.scheduled_key(MODEL), {member + b"!": 0})
     ours = await rig.submit()
-    claim = await rig.store.claim(MODEL, 2, worker="w", lease_ms=LEASE_MS, is_idle=True)
+    claim = await rig.store.claim(MODEL, 2, worker="w", lease_ms=LEASE_MS)
     assert [claimed.lease.job_id for claimed in claim.jobs] == [ours]
-    again = await rig.store.claim(MODEL, 2, worker="w", lease_ms=LEASE_MS, is_idle=True)
+    again = await rig.store.claim(MODEL, 2, worker="w", lease_ms=LEASE_MS)
     assert claim.dropped + again.dropped == 2 * len(FOREIGN)
     assert await rig.redis.exists(keys.ready_key(MODEL), keys.scheduled_key(MODEL)) == 0
 

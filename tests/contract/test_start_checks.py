@@ -140,7 +140,7 @@ async def test_a_durable_submit_is_on_disk_when_it_returns(stack_environment: St
             await store.submit_many(jobs)
             server.process.kill()
             server.start()
-            claim = await store.claim(MODEL, 10, worker="w", lease_ms=1, is_idle=True)
+            claim = await store.claim(MODEL, 10, worker="w", lease_ms=1)
             assert {claimed.lease.job_id for claimed in claim.jobs} == {job.id for job in jobs}
             assert await store.load([job.id for job in jobs]) == [PAYLOAD] * 3
 

@@ -131,7 +131,7 @@ async def test_a_user_with_no_more_than_our_keys_is_enough(start_valkey: StartVa
     async with opened(f"redis://inferq:secret@{address}") as store:
         await store.connection.check()
         reply = await store.submit(a_submission())
-        claim = await store.claim("resnet", 1, worker="w", lease_ms=1000, is_idle=True)
+        claim = await store.claim("resnet", 1, worker="w", lease_ms=1000)
         assert [claimed.lease.job_id for claimed in claim.jobs] == [reply.job_id]
         with pytest.raises(StoreMisconfigured):
             await store.connection.run(Call("GET", "somebody-elses"))

@@ -15,7 +15,7 @@ from jobs.record import LOCAL_TENANT, InputPart, InputSource, Job, JobRequest, R
 from jobs.registry import LaneState
 from jobs.spec import OutputKind
 from jobs.state import State
-from jobs.store import Canceled
+from jobs.store import ALONE_FROM, Canceled
 from tests.support.eventually import eventually
 from tests.support.lanes import MODEL, Rig, lane_rig
 from tests.support.scripted_triton import scripted_model
@@ -356,13 +356,33 @@ async def test_a_scheduled_job_is_taken_when_it_is_due_and_not_before(valkey_url
         assert 0 <= job.started_ms - job.due_ms < 1_500
 
 
+async def test_a_job_that_may_kill_workers_waits_in_the_queue_while_another_lane_runs_one(valkey_url: str) -> None:
+    """In hand it would be taken for one that ran if the process died: it must not be claimed at all."""
+    async with lane_rig(valkey_url, runs=False) as rig:
+        suspect = await rig.submit(1.0)
+        for _ in range(ALONE_FROM):
+            await rig.store.claim(MODEL, 1, worker="dead", lease_ms=0)
+            await rig.store.reap([MODEL])
+        quarantine = rig.tools.quarantine
+        assert quarantine.enter()
+        await rig.lane.run_once()
+        job = await rig.job(suspect)
+        assert (job.state, job.attempt) == (State.QUEUED, ALONE_FROM)
+        quarantine.leave()
+        await rig.lane.run_once()
+        (job,) = await rig.ended(suspect)
+        assert (job.state, job.attempt, job.redeliveries) == (State.SUCCEEDED, ALONE_FROM + 1, ALONE_FROM)
+        await rig.lane.stop(time.monotonic() + 10)
+        assert not quarantine.is_taken
+
+
 async def test_wherever_a_batch_is_cancelled_nothing_leaks_and_no_job_is_lost(valkey_url: str) -> None:
     async with lane_rig(valkey_url, runs=False) as rig:
         rig.engine.always(MODEL, "picky:EVIL")
         steps, ended = 1, False  # a task that is cancelled before its first step runs nothing at all
         while not ended:
             ids = [await rig.submit(EVIL if i == 1 else float(i)) for i in range(3)]
-            claim = await rig.store.claim(MODEL, 3, worker="w-1", lease_ms=12_000, is_idle=True)
+            claim = await rig.store.claim(MODEL, 3, worker="w-1", lease_ms=12_000)
             batch = asyncio.create_task(rig.runner().run(claim.jobs, max_rows=8))
             for _ in range(steps):
                 await asyncio.sleep(0)

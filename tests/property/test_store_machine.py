@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jobs import keys
 from jobs.record import LOCAL_TENANT, Priority
 from jobs.state import State
-from jobs.store import Fail, Lease, Release, Retry, Settlement, Submission, Submitted, Succeed
+from jobs.store import Fail, Lease, Release, Retry, Settlement, Submission, Submitted, Succeed, Suspects
 from tests.property.store_model import ModelStore
 from tests.support.stores import LEASE_MS, MODEL, Rig, Snapshot, a_result, a_submission, an_error, open_rig
 
@@ -89,7 +89,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 4), is_idle=st.booleans(), lease_ms=st.sampled_from([1_000, LEASE_MS]))
     def claim(self, limit: int, is_idle: bool, lease_ms: int) -> None:
-        claimed = self.run(self.rig.claim(limit, is_idle=is_idle, lease_ms=lease_ms))
+        claimed = self.run(self.rig.claim(limit, suspects=Suspects(is_idle), lease_ms=lease_ms))
         expected = self.model.claim(self.now, limit, lease_ms, is_idle=is_idle)
         assert [tuple(one.lease) for one in claimed] == expected
 

@@ -30,7 +30,7 @@ from jobs.record import (
 from jobs.registry import Registry
 from jobs.settings import StoreSettings
 from jobs.state import State
-from jobs.store import Claimed, JobStore, Lease, Submission, SubmitReply, new_job_id
+from jobs.store import Claimed, JobStore, Lease, Submission, SubmitReply, Suspects, new_job_id
 
 MODEL = "resnet"
 PAYLOAD = bytes(range(64))
@@ -114,10 +114,10 @@ class Rig:
         return await self.store.submit(a_submission(model, **options))
 
     async def claim(
-        self, limit: int = 1, *, model: str = MODEL, lease_ms: int = LEASE_MS, is_idle: bool = True
+        self, limit: int = 1, *, model: str = MODEL, lease_ms: int = LEASE_MS, suspects: Suspects = Suspects.TAKE
     ) -> list[Claimed]:
         """The jobs that a claim gave."""
-        claim = await self.store.claim(model, limit, worker="w-1", lease_ms=lease_ms, is_idle=is_idle)
+        claim = await self.store.claim(model, limit, worker="w-1", lease_ms=lease_ms, suspects=suspects)
         return claim.jobs
 
     async def lease(self, model: str = MODEL) -> Lease:

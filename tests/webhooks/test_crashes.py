@@ -39,7 +39,7 @@ from jobs.settings import StoreSettings
 from jobs.store import JobStore, Succeed
 async def main(url):
     store, _ = await JobStore.open(StoreSettings(redis_url=url))
-    claim = await store.claim("resnet", 1000, worker="w", lease_ms=12_000, is_idle=True)
+    claim = await store.claim("resnet", 1000, worker="w", lease_ms=12_000)
     await store.settle([Succeed(job.lease, Outcome()) for job in claim.jobs])
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main(sys.argv[1]))
@@ -80,7 +80,7 @@ async def submitted(store: JobStore, url: str, count: int) -> list[str]:
 async def succeeded(store: JobStore, url: str, count: int) -> list[str]:
     """The ids of so many jobs that have succeeded."""
     ids = await submitted(store, url, count)
-    claim = await store.claim(MODEL, count, worker="w", lease_ms=12_000, is_idle=True)
+    claim = await store.claim(MODEL, count, worker="w", lease_ms=12_000)
     await store.settle([Succeed(job.lease, a_result()) for job in claim.jobs])
     return ids
 
