@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.api.harness import Api, Backend, identity_spec, running_api
-
-DATABASE = 5
-"""The session's Valkey is shared; these tests flush only this database of it."""
+from tests.support.databases import Database
 
 
 @pytest.fixture(params=["fakeredis", pytest.param("valkey", marks=pytest.mark.server)])
@@ -18,13 +16,13 @@ async def backend(request: pytest.FixtureRequest) -> Backend:
     if request.param == "fakeredis":
         return Backend()
     url: str = request.getfixturevalue("valkey_url")
-    return await emptied(f"{url.rpartition('/')[0]}/{DATABASE}")
+    return await emptied(url)
 
 
 @pytest.fixture
 async def real_backend(valkey_url: str) -> Backend:
     """An empty database of a real server."""
-    return await emptied(f"{valkey_url.rpartition('/')[0]}/{DATABASE}")
+    return await emptied(valkey_url)
 
 
 @pytest.fixture
@@ -34,9 +32,9 @@ async def api(backend: Backend) -> AsyncIterator[Api]:
         yield opened
 
 
-async def emptied(url: str) -> Backend:
-    """The database behind this URL, with nothing in it."""
-    backend = Backend(url)
+async def emptied(server_url: str) -> Backend:
+    """These tests' database of a server, with nothing in it."""
+    backend = Backend(Database.API.at(server_url))
     async with running_api(backend) as opened:
         await opened.store.connection.client.flushdb()
     return backend

@@ -10,8 +10,9 @@ from jobs import keys
 from jobs.record import LOCAL_TENANT
 from jobs.state import State
 from jobs.store import Canceled, Deleted, Fail, Release, Retry, Settled, Submitted, Succeed
+from tests.support.databases import Database
 from tests.support.proxy import RedisProxy, proxy_to
-from tests.support.stores import DATABASE, LEASE_MS, MODEL, PAYLOAD, Rig, a_result, a_submission, an_error, open_rig
+from tests.support.stores import LEASE_MS, MODEL, PAYLOAD, Rig, a_result, a_submission, an_error, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +84,7 @@ async def test_a_repeated_reap_and_sweep_find_nothing_more(rig: Rig) -> None:
 
 @pytest.fixture
 async def proxy(valkey_url: str) -> AsyncIterator[RedisProxy]:
-    async with proxy_to(f"{valkey_url.rpartition('/')[0]}/{DATABASE}") as opened:
+    async with proxy_to(Database.STORES.at(valkey_url)) as opened:
         yield opened
 
 

@@ -10,7 +10,8 @@ import pytest
 from jobs import keys
 from jobs.record import Priority
 from jobs.store import Release, Succeed
-from tests.support.stores import DATABASE, MODEL, Rig, a_result, a_submission, open_rig
+from tests.support.databases import Database
+from tests.support.stores import MODEL, Rig, a_result, a_submission, open_rig
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +117,7 @@ async def test_late_jobs_of_one_tenant_do_not_keep_another_waiting(rig: Rig) -> 
 async def test_a_tenant_alone_costs_redis_eight_commands_a_block_at_most(valkey_url: str, block: int) -> None:
     """From submit to end, and as many for one job as for many: the turns are no cost of a job."""
     own = (keys.share_key(MODEL, ""), keys.turns_key(MODEL))
-    async with open_rig(f"{valkey_url.rpartition('/')[0]}/{DATABASE}") as rig, rig.redis.monitor() as monitor:
+    async with open_rig(Database.STORES.at(valkey_url)) as rig, rig.redis.monitor() as monitor:
         await rig.store.submit_many([a_submission() for _ in range(block)])
         leases = [one.lease for one in await rig.claim(block)]
         await rig.store.settle([Succeed(lease, a_result()) for lease in leases])

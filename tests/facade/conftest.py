@@ -12,11 +12,9 @@ import httpx
 import pytest
 
 from inferq.stack import EmbeddedStack, StackOptions, TritonServer, ValkeyServer
+from tests.support.databases import Database
 from tests.support.eventually import eventually
 from tests.support.models import CONFIG_TYPES
-
-DATABASE = 6
-"""The session's Valkey is shared; these tests use only this database of it."""
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +22,7 @@ async def product_url(
     valkey: ValkeyServer, engine: TritonServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[str]:
     """Where the product listens, once it knows every model of the engine and what the engine counted."""
-    redis_url = f"{valkey.url.rpartition('/')[0]}/{DATABASE}"
+    redis_url = Database.FACADE.at(valkey.url)
     options = StackOptions(
         port=0,
         data=tmp_path_factory.mktemp("facade"),

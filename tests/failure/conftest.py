@@ -11,8 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.failure.site import Site, site
-
-DATABASE = 11
+from tests.support.databases import Database
 
 OpenSite = Callable[..., AbstractAsyncContextManager[Site]]
 
@@ -20,7 +19,7 @@ OpenSite = Callable[..., AbstractAsyncContextManager[Site]]
 @pytest.fixture
 async def redis_url(valkey_url: str) -> str:
     """An empty database of the session's Valkey."""
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.FAILURE.at(valkey_url)
     redis = Redis.from_url(url)
     await redis.flushdb()
     await redis.aclose()

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from inferq.stack.ports import free_port
-from tests.api.conftest import DATABASE, emptied
+from tests.api.conftest import emptied
 from tests.api.harness import MODEL, Backend, Hand, floats, fp32_input, open_hand
 from tests.api.processes import api_process, connect, environment, run_api
 
@@ -29,7 +29,7 @@ JOB = {"model": MODEL, "inputs": [fp32_input([1.0])]}
 @pytest.fixture
 async def backend(valkey_url: str) -> Backend:
     """An empty database that knows the identity model."""
-    return await emptied(f"{valkey_url.rpartition('/')[0]}/{DATABASE}")
+    return await emptied(valkey_url)
 
 
 @pytest.fixture

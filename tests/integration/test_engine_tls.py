@@ -13,8 +13,9 @@ import pytest
 from jobs.registry import Registry
 from jobs.state import State
 from jobs.store import JobStore
+from tests.support.databases import Database
 from tests.support.eventually import eventually
-from tests.support.lanes import DATABASE, MODEL
+from tests.support.lanes import MODEL
 from tests.support.scripted_triton import ScriptedTriton, scripted_model
 from tests.support.stores import a_submission
 from workers.inference import InferenceWorker
@@ -34,7 +35,7 @@ def _credentials(*, is_mutual: bool) -> grpc.ServerCredentials:
 
 
 async def _worker(valkey_url: str, engine: ScriptedTriton, **settings: Any) -> tuple[JobStore, asyncio.Task[None], Any]:
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.LANES.at(valkey_url)
     options = WorkerSettings(
         redis_url=url, engine=(engine.address,), engine_tls=True, registry_seconds=0.1, drain_seconds=0, **settings
     )

@@ -19,11 +19,10 @@ from jobs.registry import Registry
 from jobs.settings import StoreSettings
 from jobs.spec import InputKind, InputSpec, ModelSpec, OutputSpec
 from tests.api.processes import ApiProcess, api_process
+from tests.support.databases import Database
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
 
-DATABASE = 11
-"""The session's Valkey is shared; these tests use only this database of it."""
 
 MEBIBYTE = 1024 * 1024
 SIZE = 60 * MEBIBYTE
@@ -44,7 +43,7 @@ MODELS = (
 @pytest.fixture
 async def redis_url(valkey_url: str) -> str:
     """A database in which the models of these tests are registered."""
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.UPLOADS.at(valkey_url)
     connection = Connection.from_settings(StoreSettings(redis_url=url))
     await Registry(connection).publish_models(MODELS)
     await connection.close()

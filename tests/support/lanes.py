@@ -20,6 +20,7 @@ from jobs.datatypes import Datatype
 from jobs.record import LOCAL_TENANT, InputPart, InputSource, Job, JobRequest, RequestedOutput
 from jobs.registry import Registry
 from jobs.store import JobStore, Submission, new_job_id
+from tests.support.databases import Database
 from tests.support.eventually import eventually
 from tests.support.scripted_triton import ScriptedModel, ScriptedTriton, scripted_model
 from workers.batch import BatchRunner
@@ -34,8 +35,6 @@ from workers.triton.options import EngineOptions
 from workers.watch import EngineWatch
 
 MODEL = "echo"
-DATABASE = 7
-"""The session's Valkey is shared; these tests flush only this database of it."""
 
 
 class QuickRandom(Random):
@@ -106,7 +105,7 @@ async def lane_rig(
     valkey_url: str, model: ScriptedModel | None = None, *, runs: bool = True, **settings: Any
 ) -> AsyncIterator[Rig]:
     """A rig in an empty database; with `runs` the lane works and leases are renewed in the background."""
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.LANES.at(valkey_url)
     async with ScriptedTriton([model or scripted_model(MODEL)]) as engine:
         options = WorkerSettings(redis_url=url, engine=(engine.address,), **settings)
         store, _ = await JobStore.open(options)

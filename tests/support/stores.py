@@ -31,13 +31,12 @@ from jobs.registry import Registry
 from jobs.settings import StoreSettings
 from jobs.state import State
 from jobs.store import Claimed, JobStore, Lease, Submission, SubmitReply, Suspects, new_job_id
+from tests.support.databases import Database
 
 MODEL = "resnet"
 PAYLOAD = bytes(range(64))
 LEASE_MS = 12_000
 START_MS = 1_700_000_000_000
-DATABASE = 9
-"""The session's Valkey is shared; these tests flush only this database of it."""
 
 
 @dataclass
@@ -178,7 +177,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
     if request.param == "fakeredis":
         return ""
     url: str = request.getfixturevalue("valkey_url")
-    return f"{url.rpartition('/')[0]}/{DATABASE}"
+    return Database.STORES.at(url)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ import pytest
 from tests.api.conftest import emptied
 from tests.api.harness import MODEL, Hand, fp32_input, open_hand
 from tests.api.processes import ApiProcess, api_process
+from tests.support.databases import Database
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server, pytest.mark.slow]
 
-DATABASE = 7
 CONNECTIONS, POSTS, SLOW = 2_000, 5_000, 1_000
 POSTERS = 100
 MOST_P99_SECONDS = 2.0
@@ -154,7 +154,7 @@ def _memory(process: ApiProcess) -> int:
 @pytest.fixture
 async def hand(valkey_url: str) -> AsyncIterator[Hand]:
     """An empty database that knows the identity model."""
-    async with open_hand(await emptied(f"{valkey_url.rpartition('/')[0]}/{DATABASE}")) as opened:
+    async with open_hand(await emptied(valkey_url)) as opened:
         yield opened
 
 
@@ -162,7 +162,7 @@ async def hand(valkey_url: str) -> AsyncIterator[Hand]:
 async def test_a_flood_slows_nobody_down_for_long_and_leaves_nothing(
     hand: Hand, valkey_url: str, tmp_path: Path
 ) -> None:
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.API.at(valkey_url)
     settings: dict[str, Any] = {"redis_url": url, "max_connections_per_address": 10_000, "access_log": 0}
     async with room_for_sockets():
         with api_process(tmp_path / "api.log", **settings) as process:

@@ -19,13 +19,11 @@ from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
 
-DATABASE = 6
-
 
 @pytest.fixture
 async def backend(valkey_url: str) -> Backend:
     """An empty database."""
-    return await emptied(f"{valkey_url.rpartition('/')[0]}/{DATABASE}")
+    return await emptied(valkey_url)
 
 
 def keys(*arguments: str, url: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from api.sending import LARGE_BYTES, LargeResponse, holding, sent
 from jobs.datatypes import Datatype
 from jobs.record import Outcome, OutputPart
 from jobs.tensors import Tensor
-from tests.api.conftest import DATABASE, emptied
+from tests.api.conftest import emptied
 from tests.api.harness import MODEL, Api, Backend, Hand, fp32_input, identity_spec, open_hand, running_api, until
 from tests.api.processes import ApiProcess, api_process
 from tests.support.eventually import eventually
@@ -155,7 +155,7 @@ async def test_a_call_beyond_the_budget_is_503_in_tritons_form(tight: Api) -> No
 
 @pytest.fixture
 async def large_backend(valkey_url: str) -> Backend:
-    return await emptied(f"{valkey_url.rpartition('/')[0]}/{DATABASE}")
+    return await emptied(valkey_url)
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ async def test_the_documentation_has_a_switch_and_metrics_have_no_path_on_the_pu
 @pytest.mark.process
 @pytest.mark.server
 async def test_metrics_have_a_port_of_their_own(valkey_url: str, tmp_path: Path) -> None:
-    backend = await emptied(f"{valkey_url.rpartition('/')[0]}/6")
+    backend = await emptied(valkey_url)
     port = free_port()
     with api_process(tmp_path / "api.log", redis_url=backend.url, metrics_port=port) as process:
         async with httpx.AsyncClient() as client:

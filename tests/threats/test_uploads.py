@@ -30,7 +30,7 @@ PART = b'--frontier\r\nContent-Disposition: form-data; name="x"\r\n\r\n[1]\r\n'
 @pytest.fixture
 async def served(valkey_url: str, tmp_path: Path) -> AsyncIterator[tuple[ApiProcess, Hand]]:
     """A real api process on an empty database."""
-    backend = await emptied(f"{valkey_url.rpartition('/')[0]}/6")
+    backend = await emptied(valkey_url)
     async with open_hand(backend) as hand:
         with api_process(tmp_path / "api.log", redis_url=backend.url) as process:
             yield process, hand

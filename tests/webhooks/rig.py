@@ -21,14 +21,13 @@ from jobs import keys
 from jobs.addresses import Address
 from jobs.deliveries import Delivery
 from jobs.webhook import DeliveryStatus
+from tests.support.databases import Database
 from tests.support.eventually import eventually
 from tests.support.stores import Clock, Rig, open_rig
 from tests.support.webhooks import SECRET, Outbox
 from workers.webhooks.settings import WebhookWorkerSettings
 from workers.webhooks.worker import WebhookWorker
 
-DATABASE = 8
-"""The session's Valkey is shared; these tests flush only this database of it."""
 ALLOW = ("127.0.0.0/8", "localhost", "::1")
 
 
@@ -112,7 +111,7 @@ async def running_worker(
     **options: Any,
 ) -> AsyncIterator[Worker]:
     """A worker on an empty database."""
-    url = f"{valkey_url.rpartition('/')[0]}/{DATABASE}"
+    url = Database.WEBHOOKS.at(valkey_url)
     settings = WebhookWorkerSettings(
         redis_url=url, webhook_secret=SecretStr(options.pop("secret", SECRET)), webhook_allow=allow, **options
     )
