@@ -83,6 +83,7 @@ class ModelStore:
             is_repeated = other is not None and (other.state, other.attempt) == (state, attempt)
             return Settled.ALREADY if is_repeated else Settled.LEASE_LOST
         job.state, job.output = state, output
+        job.failures += state is State.FAILED
         return Settled.OK
 
     def give_back(self, now: int, job_id: str, attempt: int, delay_ms: int, *, is_failure: bool) -> Settled:

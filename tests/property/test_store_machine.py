@@ -188,7 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert isinstance(fields, dict)
             assert has_ttl
             self._check_history(job_id, fields)
-            assert int(fields[b"redeliveries"]) == job.redeliveries
+            counts = [int(fields[name]) for name in (b"attempt", b"failures", b"redeliveries")]
+            assert counts == [job.attempt, job.failures, job.redeliveries]
             assert State(fields[b"state"].decode()) is job.state
             place = {State.QUEUED: "scheduled" if job.is_scheduled else "ready", State.IN_PROGRESS: "leased"}
             places = {name for name in ("ready", "scheduled", "leased", "open") if job_id in queues[name]}
