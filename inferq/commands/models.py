@@ -40,4 +40,5 @@ def _tensors(specs: Iterable[Mapping[str, Any]]) -> str:
 
 def _kind(spec: Mapping[str, Any]) -> str:
     shape = f"{spec['datatype']} {spec['shape']}"
-    return shape if spec["kind"] == "tensor" else f"{spec['kind']} ({shape})"
+    kind = shape if spec["kind"] == "tensor" else f"{spec['kind']} ({shape})"
+    return f"{kind} optional" if spec.get("optional") else kind

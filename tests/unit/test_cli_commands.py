@@ -363,16 +363,17 @@ def test_list_shows_no_more_than_the_limit(run: Run) -> None:
 def test_models_shows_what_each_takes_and_whether_it_is_ready(run: Run) -> None:
     tensor = {"name": "x", "datatype": "FP32", "shape": [-1], "kind": "tensor"}
     image = {"name": "photo", "datatype": "UINT8", "shape": [224, 224, 3], "kind": "image"}
+    mask = {"name": "mask", "datatype": "BOOL", "shape": [1], "optional": True, "kind": "tensor"}
     common = {"outputs": [tensor], "queued": 2, "workers": 1}
     models = [
-        {"name": "a", "ready": True, "refusal": None, "max_batch_size": 8, "inputs": [image], **common},
+        {"name": "a", "ready": True, "refusal": None, "max_batch_size": 8, "inputs": [image, mask], **common},
         {"name": "b", "ready": False, "refusal": "It is stateful.", "max_batch_size": 0, "inputs": [tensor], **common},
     ]
     with scripted_server([Answer(200, {"models": models})]) as server:
         plain = run("models", server=server).out
         assert run("models", "--json", server=server).documents == models
     assert [row.split("\t") for row in plain.splitlines()] == [
-        ["a", "yes", "photo: image (UINT8 [224, 224, 3])", "x: FP32 [-1]", "8", "2", "1"],
+        ["a", "yes", "photo: image (UINT8 [224, 224, 3]), mask: BOOL [1] optional", "x: FP32 [-1]", "8", "2", "1"],
         ["b", "It is stateful.", "x: FP32 [-1]", "x: FP32 [-1]", "none", "2", "1"],
     ]
 
