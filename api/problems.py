@@ -167,6 +167,11 @@ class Problem(Exception):
         """What all problems of this code have in common."""
         return PROBLEMS[self.code].title
 
+    @property
+    def retry_after_seconds(self) -> int:
+        """When to try again; 0 where waiting does not help."""
+        return int(self.headers.get("Retry-After", PROBLEMS[self.code].retry_after_seconds))
+
     def to_plain(self) -> dict[str, Any]:
         """The JSON object."""
         return {
@@ -196,9 +201,8 @@ def response(problem: Problem, request_id: str) -> Response:
 def respond(problem: Problem, content: Mapping[str, Any], media_type: str) -> Response:
     """The answer to a problem with this JSON content: its status, headers and whether the connection ends."""
     headers = dict(problem.headers)
-    retry_after_seconds = PROBLEMS[problem.code].retry_after_seconds
-    if retry_after_seconds:
-        headers.setdefault("Retry-After", str(retry_after_seconds))
+    if problem.retry_after_seconds:
+        headers["Retry-After"] = str(problem.retry_after_seconds)
     body = orjson.dumps(content)
     if not problem.close:
         return Response(body, problem.status, headers, media_type)

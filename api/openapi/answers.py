@@ -74,6 +74,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
             "Inference-Header-Content-Length": {"schema": _TEXT, "description": "Length of the JSON before raw bytes"},
             "Content-Encoding": {"schema": _TEXT, "description": "gzip or deflate, where the client accepts it"},
         },
+        "Batch": {"Retry-After": {"schema": _TEXT, "description": "Seconds after which those refused may have room"}},
         "JobPage": {"Link": {"schema": _TEXT, "description": "The next page"}},
     }
 )

@@ -6,7 +6,7 @@ It owns what a client hears about each of them; how a body is cut into jobs is t
 import asyncio
 import time
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,11 +21,19 @@ from api.services import Services
 from jobs.connection import StoreError
 from jobs.store import Submission, SubmitReply, Submitted
 
-Entry = dict[str, Any]
+
+class _Entry(NamedTuple):
+    """What became of one job, and after how many seconds it may have more luck; 0 where waiting does not help."""
+
+    shown: dict[str, Any]
+    retry_after_seconds: int = 0
 
 
 async def submit_batch(request: Request) -> Response:
-    """The jobs in their order, each stored or with the problem that it has: 202 if all are stored, else 207."""
+    """The jobs in their order, each stored or with the problem that it has: 202 if all are stored, else 207.
+
+    With `Retry-After` where some of the others may be stored later; sent again with its key, the rest stays as it is.
+    """
     shared = services(request)
     refuse_if_full(shared)
     now_ms = time.time_ns() // 1_000_000
@@ -42,9 +50,11 @@ async def submit_batch(request: Request) -> Response:
     if submissions and all(isinstance(reply, StoreError) for reply in replies.values()):
         raise next(reply for reply in replies.values() if isinstance(reply, StoreError))
     entries = await asyncio.gather(*(_entry(shared, item, replies, now_ms) for item in items))
-    accepted = sum("job" in entry for entry in entries)
-    body = {"accepted": accepted, "refused": len(entries) - accepted, "jobs": entries}
-    return json_response(body, 202 if accepted == len(entries) else 207)
+    accepted = sum("job" in entry.shown for entry in entries)
+    body = {"accepted": accepted, "refused": len(entries) - accepted, "jobs": [entry.shown for entry in entries]}
+    pause = max(entry.retry_after_seconds for entry in entries)
+    headers = {"Retry-After": str(pause)} if pause else {}
+    return json_response(body, 202 if accepted == len(entries) else 207, headers)
 
 
 async def refuse_method(request: Request) -> NoReturn:
@@ -54,7 +64,7 @@ async def refuse_method(request: Request) -> NoReturn:
 
 async def _entry(
     shared: Services, item: Submission | Problem, replies: dict[str, SubmitReply | StoreError], now_ms: int
-) -> Entry:
+) -> _Entry:
     """What one job of the batch came to: the status that it would have had by itself, and the job or the problem."""
     try:
         if isinstance(item, Problem):
@@ -66,11 +76,11 @@ async def _entry(
         return _refused(problems.from_store(exc))
 
 
-def _refused(problem: Problem) -> Entry:
-    return {"status": problem.status, "problem": problem.to_plain()}
+def _refused(problem: Problem) -> _Entry:
+    return _Entry({"status": problem.status, "problem": problem.to_plain()}, problem.retry_after_seconds)
 
 
-async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError, now_ms: int) -> Entry:
+async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError, now_ms: int) -> _Entry:
     if isinstance(reply, StoreError):
         raise reply
     refuse(shared, reply, item)
@@ -79,4 +89,4 @@ async def _stored(shared: Services, item: Submission, reply: SubmitReply | Store
     if found is None:
         raise unknown_job()
     status = 200 if found.job.state.is_terminal else 202
-    return {"status": status, "replayed": not is_new, "job": await job_object(shared, found)}
+    return _Entry({"status": status, "replayed": not is_new, "job": await job_object(shared, found)})

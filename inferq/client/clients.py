@@ -6,23 +6,29 @@ They own the connection and carry out what `inferq.client.flows` decides; nothin
 from __future__ import annotations
 
 import asyncio
+import builtins
+import concurrent.futures
 import ipaddress
 import os
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 import httpx
 
 from inferq.client import requests
+from inferq.client.batches import blocks_of
+from inferq.client.errors import InferqError, ProblemError
 from inferq.client.flows import Flow, Flows, Page, Patience, Pause, Send
 from inferq.client.job import Job
 from inferq.client.requests import Options
 
 if TYPE_CHECKING:
+    from inferq.client.batches import Arrays
     from inferq.client.requests import Inputs
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
@@ -31,6 +37,8 @@ _PAGE: Final = 100
 
 _MAX_CONNECTIONS: Final = 1000
 """Each job that is waited for occupies one."""
+_WAITING: Final = 8
+"""Connections that wait for many jobs, unless the caller says otherwise."""
 
 Models = list[dict[str, Any]]
 T = TypeVar("T")
@@ -117,6 +125,19 @@ class Client(_Base):
             self._flows.submit(requests.submit(model, inputs, options, idempotency_key or uuid.uuid4().hex))
         )
 
+    def submit_many(
+        self, model: str, items: Iterable[Arrays], *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> builtins.list[Job | ProblemError]:
+        """Submit many jobs of tensors in few requests; for each, in order, the job or the refusal that it met.
+
+        Each item maps the model's inputs to numpy arrays; the options hold for all. What there is no room for is tried
+        again like a `submit`. Raises TypeError and ValueError before anything is sent, and what `submit` raises where
+        a whole request fails; blocks before that one are stored, and a call with the same `idempotency_key` and items
+        finds their jobs rather than making them again.
+        """
+        blocks = blocks_of(model, items, options, idempotency_key or uuid.uuid4().hex)
+        return self._run(self._flows.submit_many(blocks))
+
     def get(self, job_id: str | Job, *, wait: float = 0.0) -> Job:
         """The job now, or as soon as it is done within `wait` seconds (at most 60)."""
         return self._run(self._flows.get(_id(job_id), wait))
@@ -124,6 +145,27 @@ class Client(_Base):
     def wait(self, job_id: str | Job, timeout: float | None = None) -> Job:
         """The job once it is done, however it ended; raises WaitTimeout after `timeout` seconds, None = never."""
         return self._run(self._flows.wait(_id(job_id), timeout))
+
+    def wait_many(
+        self, jobs: Iterable[str | Job | ProblemError], timeout: float | None = None, *, connections: int = _WAITING
+    ) -> builtins.list[Job]:
+        """The jobs in their order once all are done, over so many connections at most.
+
+        Raises WaitTimeout where one is not done `timeout` seconds from now, and at once a refusal that stands among
+        the jobs. The jobs go on, whatever is raised.
+        """
+        ids, begun_at, is_over = _ids(jobs), self._flows.now(), Event()
+        pool = concurrent.futures.ThreadPoolExecutor(max(1, connections), "inferq-wait")
+        try:
+            waits = [
+                pool.submit(self._run, self._flows.wait(job_id, timeout, begun_at), is_over.is_set) for job_id in ids
+            ]
+            for wait in concurrent.futures.wait(waits, return_when=concurrent.futures.FIRST_EXCEPTION).done:
+                wait.result()  # raises what ended the waiting
+            return [wait.result() for wait in waits]
+        finally:
+            is_over.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def result(self, job_id: str | Job) -> dict[str, Any]:
         """Outputs by name: numpy arrays, bit for bit what the engine gave, or lists of `{label, index, score}`.
@@ -173,7 +215,8 @@ class Client(_Base):
     ) -> None:
         self.close()
 
-    def _run(self, flow: Flow[T]) -> T:
+    def _run(self, flow: Flow[T], is_over: Callable[[], bool] = lambda: False) -> T:
+        """The flow's result; it is given up before its next step once nobody wants it any more."""
         response: httpx.Response | None = None
         error: httpx.TransportError | None = None
         while True:
@@ -183,6 +226,8 @@ class Client(_Base):
                 result: T = end.value
                 return result
             response = error = None
+            if is_over():
+                raise InferqError("nobody waits for this any more")
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
                 continue
@@ -214,6 +259,13 @@ class AsyncClient(_Base):
         call = requests.submit(model, inputs, options, idempotency_key or uuid.uuid4().hex)
         return await self._run(self._flows.submit(call))
 
+    async def submit_many(
+        self, model: str, items: Iterable[Arrays], *, idempotency_key: str | None = None, **options: Unpack[Options]
+    ) -> builtins.list[Job | ProblemError]:
+        """As `Client.submit_many`."""
+        blocks = blocks_of(model, items, options, idempotency_key or uuid.uuid4().hex)
+        return await self._run(self._flows.submit_many(blocks))
+
     async def get(self, job_id: str | Job, *, wait: float = 0.0) -> Job:
         """As `Client.get`."""
         return await self._run(self._flows.get(_id(job_id), wait))
@@ -221,6 +273,29 @@ class AsyncClient(_Base):
     async def wait(self, job_id: str | Job, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - the contract's word
         """As `Client.wait`."""
         return await self._run(self._flows.wait(_id(job_id), timeout))
+
+    async def wait_many(
+        self,
+        jobs: Iterable[str | Job | ProblemError],
+        timeout: float | None = None,  # noqa: ASYNC109 - the contract's word
+        *,
+        connections: int = _WAITING,
+    ) -> builtins.list[Job]:
+        """As `Client.wait_many`."""
+        ids, begun_at = _ids(jobs), self._flows.now()
+        room = asyncio.Semaphore(max(1, connections))
+
+        async def wait(job_id: str) -> Job:
+            async with room:
+                return await self._run(self._flows.wait(job_id, timeout, begun_at))
+
+        waits = [asyncio.ensure_future(wait(job_id)) for job_id in ids]
+        try:
+            return await asyncio.gather(*waits)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def result(self, job_id: str | Job) -> dict[str, Any]:
         """As `Client.result`."""
@@ -291,3 +366,13 @@ class AsyncClient(_Base):
 
 def _id(job: str | Job) -> str:
     return job.id if isinstance(job, Job) else job
+
+
+def _ids(jobs: Iterable[str | Job | ProblemError]) -> list[str]:
+    """The ids; raises the first refusal among them."""
+    ids = []
+    for job in jobs:
+        if isinstance(job, ProblemError):
+            raise job
+        ids.append(_id(job))
+    return ids

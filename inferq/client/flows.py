@@ -6,14 +6,23 @@ exists once for both clients. It must not do I/O; clock and randomness are hande
 
 import itertools
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx
 
 from inferq.client import requests, responses
-from inferq.client.errors import InferqError, JobFailed, JobNotDone, ServerUnreachable, WaitTimeout
+from inferq.client.batches import Block
+from inferq.client.errors import (
+    InferqError,
+    JobFailed,
+    JobNotDone,
+    ProblemError,
+    ServerUnavailable,
+    ServerUnreachable,
+    WaitTimeout,
+)
 from inferq.client.job import Job
 from inferq.client.requests import Call
 
@@ -90,13 +99,47 @@ class Flows:
         _check(response)
         return responses.job(response)
 
+    def submit_many(self, blocks: Sequence[Block]) -> Flow[list[Job | ProblemError]]:
+        """Store the jobs of all blocks, one block after the other: each job, or why it was refused, in order."""
+        entries: list[Job | ProblemError] = []
+        for block in blocks:
+            entries += yield from self._submit_block(block)
+        return entries
+
+    def _submit_block(self, block: Block) -> Flow[list[Job | ProblemError]]:
+        """The whole block is sent again for jobs that there was no room for: its keys leave the others as they are."""
+        gives_up_at: float | None = None
+        for attempt in itertools.count():
+            response = (yield from self._exchange(block.call)).response
+            if response.status_code == 413 and block.jobs == 1:
+                return [responses.problem(response)]
+            _check(response)
+            entries = responses.entries(response, block.jobs)
+            if not any(isinstance(entry, ServerUnavailable) for entry in entries):
+                return entries
+            now = self._clock()
+            gives_up_at = gives_up_at or now + self._patience.retry_seconds
+            pause = self._pause_seconds(attempt, response)
+            if now + pause > gives_up_at:
+                return entries
+            yield Pause(pause)
+        raise AssertionError("count() never ends")
+
     def get(self, job_id: str, wait_seconds: float) -> Flow[Job]:
         """The job now, or once it is done within `wait_seconds`, of which the server allows 60."""
         return responses.job((yield from self._success(requests.get_job(job_id, wait_seconds))))
 
-    def wait(self, job_id: str, timeout_seconds: float | None) -> Flow[Job]:
-        """The job once it is done; raises WaitTimeout otherwise, at most GRACE_SECONDS late."""
-        ends_at = None if timeout_seconds is None else self._clock() + timeout_seconds
+    def now(self) -> float:
+        """The clock that timeouts are measured with."""
+        return self._clock()
+
+    def wait(self, job_id: str, timeout_seconds: float | None, begun_at: float | None = None) -> Flow[Job]:
+        """The job once it is done; raises WaitTimeout otherwise, at most GRACE_SECONDS late.
+
+        The time began `begun_at` by `now` where several waits share it.
+        """
+        begun_at = self._clock() if begun_at is None else begun_at
+        ends_at = None if timeout_seconds is None else begun_at + timeout_seconds
         job: Job | None = None
         while True:
             asked_at = self._clock()

@@ -74,7 +74,7 @@ def submit(model: str, inputs: "Inputs", options: Mapping[str, Any], idempotency
     ValueError where an option is unknown or an input has no form to travel in, TypeError where it is of no type that
     is taken, OSError where a file can't be read.
     """
-    said = _said(model, options)
+    plain = said(model, options)
     named = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
     if not named:
         raise ValueError("a job needs at least one input")
@@ -85,9 +85,9 @@ def submit(model: str, inputs: "Inputs", options: Mapping[str, Any], idempotency
     if arrays and len(arrays) == len(named) and "" not in arrays:
         from inferq.client.tensors import to_binary  # numpy, which uploads do without
 
-        length, content = to_binary(arrays, said)
+        length, content = to_binary(arrays, plain)
         return Call("POST", "/jobs", {}, {**headers, "Content-Type": BINARY, HEADER_LENGTH: str(length)}, content)
-    fields = {name: value if isinstance(value, str) else json.dumps(value) for name, value in said.items()}
+    fields = {name: value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()}
     files = [(name or "file", _part(value)) for name, value in named.items()]
     form = httpx.Request("POST", "http://form/", data=fields, files=files)
     headers["Content-Type"] = form.headers["Content-Type"]
@@ -141,8 +141,13 @@ def _is_array(value: "Upload | Array") -> "TypeGuard[Array]":
     return not is_upload
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is a numpy array, or something that is like one."""
+    return _is_array(value) and hasattr(value, "dtype") and hasattr(value, "shape")
+
+
 def _check_type(name: str, value: Any) -> None:
-    if _is_array(value) and not (hasattr(value, "dtype") and hasattr(value, "shape")):
+    if _is_array(value) and not is_array(value):
         kind = type(value).__name__
         raise TypeError(
             f"{f'input {name!r}' if name else 'the input'} is of type {kind}, which can't be sent: an input is a numpy "
@@ -169,8 +174,8 @@ def _part(value: Any) -> tuple[str, bytes, str]:
     return "array.npy", to_npy(value), "application/x-npy"
 
 
-def _said(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Model and options as members of a JSON document."""
+def said(model: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Model and options as members of a JSON document; ValueError where an option is unknown."""
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise ValueError(f"there is no option {min(unknown)}; there are {', '.join(Options.__annotations__)}")

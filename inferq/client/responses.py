@@ -45,8 +45,10 @@ def problem(response: httpx.Response, advice: str = "") -> ProblemError:
 
     `advice` is the client's own sentence after the server's.
     """
-    plain = _object(response) or {}
-    status = response.status_code
+    return _problem(response.status_code, _object(response) or {}, response, advice)
+
+
+def _problem(status: int, plain: Mapping[str, Any], response: httpx.Response, advice: str = "") -> ProblemError:
     members = {
         name: value for name, value in plain.items() if name not in ("type", "title", "status", "code", "detail")
     }
@@ -71,6 +73,21 @@ def job(response: httpx.Response) -> Job:
         return Job.from_plain(document(response))
     except (KeyError, TypeError):
         raise not_inferq(response) from None
+
+
+def entries(response: httpx.Response, count: int) -> list[Job | ProblemError]:
+    """What became of each job of a batch, in order; ServerFailed where it is not about so many."""
+    try:
+        found = [_entry(entry, response) for entry in document(response)["jobs"]]
+    except (AttributeError, KeyError, TypeError):
+        raise not_inferq(response) from None
+    if len(found) != count:
+        raise not_inferq(response)
+    return found
+
+
+def _entry(entry: Mapping[str, Any], response: httpx.Response) -> Job | ProblemError:
+    return _problem(entry["status"], entry["problem"], response) if "problem" in entry else Job.from_plain(entry["job"])
 
 
 def document(response: httpx.Response) -> Mapping[str, Any]:

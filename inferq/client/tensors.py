@@ -52,6 +52,14 @@ def to_binary(arrays: Mapping[str, Array], members: Mapping[str, Any]) -> tuple[
     return len(header), b"".join([header, *datas.values()])
 
 
+def to_document(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """The `inputs` of a msgpack document, in which `data` is each array's raw little-endian bytes."""
+    return [
+        {"name": name, "datatype": datatype_of(array), "shape": list(array.shape), "data": _raw(array)}
+        for name, array in arrays.items()
+    ]
+
+
 def from_binary(body: bytes, header_length: int) -> list[tuple[Mapping[str, Any], Array]]:
     """Each output of a response with its entry in the JSON header; ValueError where sizes do not fit.
 

@@ -69,6 +69,7 @@ async def test_ndjson_is_a_batch_with_a_job_on_each_line(api: Api) -> None:
 async def test_a_batch_without_a_bad_one_is_202(api: Api) -> None:
     response = await api.client.post("/jobs/batch?priority=high", json=[document(), document()])
     assert response.status_code == 202
+    assert "retry-after" not in response.headers
     for entry in response.json()["jobs"]:
         assert (await api.job(entry["job"]["id"]))["priority"] == "high"
 
@@ -107,6 +108,7 @@ async def test_a_full_queue_takes_what_it_has_room_for_and_says_so_of_the_rest(b
         assert response.status_code == 207
         assert [entry["status"] for entry in response.json()["jobs"]] == [202, 202, 202, 503, 503]
         assert response.json()["jobs"][4]["problem"]["code"] == "queue_full"
+        assert int(response.headers["retry-after"]) > 0
 
 
 async def test_redis_away_is_503_for_the_batch_and_costs_one_deadline(start_valkey: Any) -> None:

@@ -1,4 +1,4 @@
-"""The README's Python example, run as it stands, prints what the README says."""
+"""The README's Python examples, run as they stand, print what the README says."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.e2e.deployment import Deployment
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.engine, pytest.mark.server]
 
 
-async def test_the_python_example_prints_what_the_readme_says(deployment: Deployment) -> None:
-    readme = (PROJECT_ROOT / "README.md").read_text()
-    code, printed = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", readme, re.DOTALL)[0]
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", (PROJECT_ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["few", "many"])
+async def test_a_python_example_prints_what_the_readme_says(deployment: Deployment, code: str, printed: str) -> None:
     here = code.replace("http://127.0.0.1:8080", deployment.urls[0])
     assert here != code
     process = await asyncio.create_subprocess_exec(

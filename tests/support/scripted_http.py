@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,18 +42,21 @@ HANG_UP = Answer(0)
 
 @dataclass
 class ScriptedServer:
-    """Where it listens and what it saw; `answers` are used up one by one, the last one stays."""
+    """Where it listens and what it saw; `answers` are used up one by one, the last one stays, or made for each."""
 
     url: str
-    answers: list[Answer]
+    answers: list[Answer] | Callable[[Seen], Answer]
     seen: list[Seen] = field(default_factory=list)
 
-    def next_answer(self) -> Answer:
+    def answer(self, seen: Seen) -> Answer:
+        self.seen.append(seen)
+        if callable(self.answers):
+            return self.answers(seen)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
 @contextmanager
-def scripted_server(answers: Sequence[Answer]) -> Iterator[ScriptedServer]:
+def scripted_server(answers: Sequence[Answer] | Callable[[Seen], Answer]) -> Iterator[ScriptedServer]:
     """A server on a free loopback port for as long as the context lasts."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -61,8 +64,7 @@ def scripted_server(answers: Sequence[Answer]) -> Iterator[ScriptedServer]:
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            script.seen.append(Seen(self.command, self.path, dict(self.headers), body))
-            answer = script.next_answer()
+            answer = script.answer(Seen(self.command, self.path, dict(self.headers), body))
             if answer.status == 0:
                 self.close_connection = True
                 return
@@ -79,7 +81,8 @@ def scripted_server(answers: Sequence[Answer]) -> Iterator[ScriptedServer]:
             """Say nothing: the test knows what was asked."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        script = ScriptedServer(f"http://127.0.0.1:{server.server_address[1]}", list(answers))
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        script = ScriptedServer(url, answers if callable(answers) else list(answers))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -1,15 +1,18 @@
 """Both clients over real sockets: they carry out what the flows decide, and nothing else differs between them."""
 
 import inspect
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
-from inferq.client import AsyncClient, Client, Job, ServerUnreachable
-from tests.support.scripted_http import HANG_UP, Answer, scripted_server
+from inferq.client import AsyncClient, Client, Job, NotFound, ServerUnreachable, WaitTimeout
+from tests.support.scripted_http import HANG_UP, Answer, Seen, scripted_server
 
 pytestmark = pytest.mark.anyio
 
@@ -45,6 +48,62 @@ async def test_a_submit_whose_answers_are_lost_is_sent_again_under_the_same_key(
     assert len(server.seen) == 4
     assert len({(seen.headers["Idempotency-Key"], seen.body) for seen in server.seen}) == 1
     assert b"low" in server.seen[0].body
+
+
+async def test_many_submits_whose_answers_are_lost_are_sent_again_under_the_same_key(ask: Ask) -> None:
+    """B007."""
+    stored = Answer(202, {"jobs": [{"status": 202, "replayed": False, "job": JOB}] * 2})
+    items = [{"x": np.zeros(1)}, {"x": np.ones(1)}]
+    with scripted_server([HANG_UP, AWAY, stored]) as server:
+        jobs: list[Job] = await ask(server.url, lambda client: client.submit_many("m", iter(items), priority="low"))
+        await ask(server.url, lambda client: client.submit_many("m", items, idempotency_key="mine"))
+    assert [job.id for job in jobs] == [ID, ID]
+    *first, last = server.seen
+    assert len({(seen.headers["Idempotency-Key"], seen.body) for seen in first}) == 1
+    assert {seen.path for seen in server.seen} == {"/jobs/batch"}
+    assert last.headers["Idempotency-Key"] == "mine.0"
+
+
+async def test_many_are_waited_for_over_no_more_connections_than_asked(ask: Ask) -> None:
+    together, most, lock = 0, 0, threading.Lock()
+
+    def done(seen: Seen) -> Answer:
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        time.sleep(0.01)  # so that those that are asked at once overlap
+        with lock:
+            together -= 1
+        return Answer(200, {**DONE, "id": seen.path[6:38]})
+
+    ids = [f"{number:032x}" for number in range(40)]
+    with scripted_server(done) as server:
+        jobs: list[Job] = await ask(server.url, lambda client: client.wait_many(iter(ids), 30, connections=3))
+    assert [job.id for job in jobs] == ids
+    assert 1 < most <= 3
+
+
+async def test_a_wait_for_many_ends_with_the_first_that_is_lost_and_is_no_longer_followed(ask: Ask) -> None:
+    lost = "f" * 32
+
+    def answered(seen: Seen) -> Answer:
+        return Answer(404, {"code": "unknown_job"}) if lost in seen.path else Answer(200, JOB)
+
+    with scripted_server(answered) as server:
+        with pytest.raises(NotFound):
+            await ask(server.url, lambda client: client.wait_many([ID, lost]))
+        with pytest.raises(WaitTimeout):
+            await ask(server.url, lambda client: client.wait_many([ID, ID], 0))
+
+
+async def test_a_refusal_among_the_jobs_that_are_waited_for_is_raised_before_anything_is_asked(ask: Ask) -> None:
+    refused = NotFound(404, "unknown_model", "No", "Because.", members={})
+    with scripted_server([Answer(200, DONE)]) as server:
+        with pytest.raises(NotFound, match="Because"):
+            await ask(server.url, lambda client: client.wait_many([ID, refused]))
+        assert await ask(server.url, lambda client: client.wait_many([])) == []
+    assert server.seen == []
 
 
 async def test_two_submits_have_different_keys_unless_the_caller_names_one(ask: Ask) -> None:

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from inferq.client import (
+    Job,
     JobFailed,
     JobNotDone,
     NotFound,
@@ -20,6 +21,7 @@ from inferq.client import (
     WaitTimeout,
     requests,
 )
+from inferq.client.batches import Block
 from inferq.client.flows import GRACE_SECONDS, Flow, Flows, Patience, Pause, Send
 from inferq.client.tensors import to_binary
 
@@ -108,6 +110,72 @@ def test_a_submit_is_repeated_with_the_same_key_and_bytes_until_the_server_answe
     assert done.status == "queued"
     assert len(world.sent) == 5
     assert len({(step.call.headers["Idempotency-Key"], step.call.content) for step in world.sent}) == 1
+
+
+def entry(status: int, code: str = "") -> dict[str, Any]:
+    if code:
+        return {"status": status, "problem": {"code": code, "title": "No", "detail": "Because.", "status": status}}
+    return {"status": status, "replayed": False, "job": job("queued")}
+
+
+def batch(*entries: dict[str, Any], headers: Mapping[str, str] | None = None) -> httpx.Response:
+    return answer(207, {"jobs": list(entries)}, headers)
+
+
+def blocks(*sizes: int) -> list[Block]:
+    return [
+        Block(requests.Call("POST", "/jobs/batch", headers={"Idempotency-Key": f"k.{at}"}), size)
+        for at, size in enumerate(sizes)
+    ]
+
+
+def test_many_jobs_come_back_in_order_each_with_its_own_refusal(world: World) -> None:
+    first = batch(entry(202), entry(404, "unknown_model"))
+    found = world.play(world.flows().submit_many(blocks(2, 1)), first, batch(entry(202)))
+    assert [type(one) for one in found] == [Job, NotFound, Job]
+    refused = found[1]
+    assert isinstance(refused, NotFound)
+    assert (refused.code, str(refused)) == ("unknown_model", "Because.")
+    assert len(world.sent) == 2
+
+
+def test_a_block_is_repeated_as_it_is_until_there_is_room_for_all_of_it(world: World) -> None:
+    """B007: what the lost or earlier answers stored is found by the same key, not stored again."""
+    full = batch(entry(202), entry(503, "queue_full"), headers={"Retry-After": "3"})
+    stored = batch(entry(202), entry(202))
+    found = world.play(world.flows().submit_many(blocks(2)), REFUSED, AWAY, httpx.ReadTimeout("slow"), full, stored)
+    assert [type(one) for one in found] == [Job, Job]
+    assert len({id(step.call) for step in world.sent}) == 1
+    assert world.pauses[-1] == pytest.approx(3.1)
+
+
+def test_what_there_is_no_room_for_is_told_when_patience_ends(world: World) -> None:
+    full = batch(entry(202), entry(429, "quota_exceeded"), headers={"Retry-After": "6"})
+    found = world.play(world.flows(retry=14).submit_many(blocks(2)), full)
+    assert [type(one) for one in found] == [Job, ServerUnavailable]
+    assert len(world.sent) == 3
+
+
+def test_a_job_that_is_too_large_by_itself_is_refused_by_itself(world: World) -> None:
+    large = problem(413, "payload_too_large")
+    (refused,) = world.play(world.flows().submit_many(blocks(1)), large)
+    assert isinstance(refused, RequestRefused)
+    with pytest.raises(RequestRefused):
+        world.play(world.flows().submit_many(blocks(2)), large)
+
+
+@pytest.mark.parametrize("body", [{"jobs": []}, {"jobs": [{}]}, {"jobs": [5]}, {}, [1]])
+def test_an_answer_to_a_batch_that_no_inferq_gives_is_told_apart(world: World, body: Any) -> None:
+    with pytest.raises(ServerFailed, match="not inferq"):
+        world.play(world.flows().submit_many(blocks(1)), answer(202, body))
+
+
+def test_waits_that_share_a_timeout_end_together(world: World) -> None:
+    begun_at = world.flows().now()
+    world.now += 30
+    with pytest.raises(WaitTimeout):
+        world.play(world.flows().wait(ID, 40, begun_at), world.slowly(10, answer(200, job("queued"))))
+    assert world.sent[0].call.params["wait"] == "10.000"
 
 
 def test_a_text_that_was_meant_as_a_files_name_is_explained(world: World) -> None:
