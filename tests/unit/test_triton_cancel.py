@@ -3,34 +3,19 @@
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from jobs.errors import EngineTimeout, EngineUnavailable
 from tests.support.scripted_calls import SECONDS, call, ended, eventually, in_flight
-from tests.support.scripted_triton import ScriptedTriton, scripted_model
+from tests.support.scripted_triton import ScriptedTriton
 from workers.triton.client import TritonClient
 from workers.triton.options import EngineOptions
 
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def scripted() -> AsyncIterator[ScriptedTriton]:
-    """An engine with the model `echo`, and the decoupled model `many`."""
-    async with ScriptedTriton([scripted_model("echo"), scripted_model("many", decoupled=True)]) as engine:
-        yield engine
-
-
-@pytest.fixture
-async def client(scripted: ScriptedTriton) -> AsyncIterator[TritonClient]:
-    """A client of that engine."""
-    async with TritonClient(EngineOptions(addresses=(scripted.address,))) as client:
-        yield client
 
 
 def resident_bytes() -> int:

@@ -1,7 +1,5 @@
 """The client against a scripted engine: what calls carry, limits of size, streams, and what it tells of models."""
 
-from collections.abc import AsyncIterator
-
 import numpy as np
 import pytest
 
@@ -17,20 +15,6 @@ from workers.triton.options import EngineOptions
 pytestmark = pytest.mark.anyio
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def scripted() -> AsyncIterator[ScriptedTriton]:
-    """An engine with the model `echo`, and the decoupled model `many`."""
-    async with ScriptedTriton([scripted_model("echo"), scripted_model("many", decoupled=True)]) as engine:
-        yield engine
-
-
-@pytest.fixture
-async def client(scripted: ScriptedTriton) -> AsyncIterator[TritonClient]:
-    """A client of that engine."""
-    async with TritonClient(EngineOptions(addresses=(scripted.address,))) as client:
-        yield client
 
 
 async def test_a_call_carries_all_that_it_says(scripted: ScriptedTriton, client: TritonClient) -> None:

@@ -1,31 +1,16 @@
 """The client's connections: one for each address, the choice between addresses, and engines that go and come back."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from jobs.errors import EngineUnavailable
 from tests.support.scripted_calls import SECONDS, call, ended, eventually, in_flight
-from tests.support.scripted_triton import ScriptedTriton, scripted_model
+from tests.support.scripted_triton import ScriptedTriton
 from workers.triton.client import TritonClient
 from workers.triton.options import EngineOptions
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def scripted() -> AsyncIterator[ScriptedTriton]:
-    """An engine with the model `echo`, and the decoupled model `many`."""
-    async with ScriptedTriton([scripted_model("echo"), scripted_model("many", decoupled=True)]) as engine:
-        yield engine
-
-
-@pytest.fixture
-async def client(scripted: ScriptedTriton) -> AsyncIterator[TritonClient]:
-    """A client of that engine."""
-    async with TritonClient(EngineOptions(addresses=(scripted.address,))) as client:
-        yield client
 
 
 async def test_two_thousand_calls_use_one_connection(scripted: ScriptedTriton, client: TritonClient) -> None:
