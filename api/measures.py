@@ -1,9 +1,11 @@
 """What an api process measures of itself, and what it knows of queues and Redis, as metrics.
 
-It owns the families; bounded labels only: paths as the routes spell them, models, states. No tenant and no id.
+It owns the families; bounded labels only: paths as the routes spell them, models, roles. No tenant and no id. What is
+not its own (queues, workers, Redis) every api process tells alike: whoever reads takes the largest, not the sum.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from api.budget import Budget
@@ -12,69 +14,100 @@ from api.pressure import Pressure
 from api.waiters import Waiters
 from jobs.connection import StoreError
 from jobs.metrics import MAX_SERIES, SECONDS, Family, Histogram, text_of
-from jobs.registry import Registry
+from jobs.registry import Registry, WorkerRole
 
 UNROUTED: Final = "(none)"
 
 
-class Measures:
-    """The families of one process, and where their values come from."""
+class Families:
+    """The metrics of one process, in the order of its page."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        registry: Registry,
-        pressure: Pressure,
-        waiters: Waiters,
-        uploads: Budget,
-        results: Budget,
-    ) -> None:
-        self._catalog, self._registry = catalog, registry
-        self._pressure, self._waiters, self._uploads, self._results = pressure, waiters, uploads, results
-        self.requests = Family("counter", "inferq_http_requests_total", "Requests answered.", ("route", "status"))
-        self.seconds = Histogram("inferq_http_request_seconds", "Until the last byte.", SECONDS, ("route",))
-        self._queued = Family("gauge", "inferq_queued_jobs", "Jobs that wait.", ("model",))
-        self._running = Family("gauge", "inferq_running_jobs", "Jobs in progress.", ("model",))
-        self._ready = Family("gauge", "inferq_model_ready", "1: a job would be run now.", ("model",))
-        self._state = Family("gauge", "inferq_service", "What this process sees of the whole.", ("what",))
+    def __init__(self) -> None:
+        self.requests = Family(
+            "counter", "inferq_http_requests_total", "Requests; status 0: the caller left first.", ("route", "status")
+        )
+        self.seconds = Histogram("inferq_http_request_seconds", "From head to last byte sent.", SECONDS, ("route",))
+        self.waiting = Family("gauge", "inferq_waiting_requests", "Requests that wait for jobs, streams included.")
+        self.uploads = Family("gauge", "inferq_upload_bytes", "Request bodies that the process holds.")
+        self.results = Family("gauge", "inferq_result_bytes", "Large results that the process holds to send them.")
+        self.ready = Family("gauge", "inferq_model_ready", "1: a job would be run now.", ("model",))
+        self.lanes = Family("gauge", "inferq_model_workers", "Live workers that serve the model.", ("model",))
+        self.queued = Family("gauge", "inferq_queued_jobs", "Jobs that wait, scheduled ones included.", ("model",))
+        self.age = Family(
+            "gauge", "inferq_queue_age_seconds", "For how long the job that is next has been due.", ("model",)
+        )
+        self.running = Family("gauge", "inferq_running_jobs", "Jobs in progress.", ("model",))
+        self.workers = Family("gauge", "inferq_workers", "Live workers: inference, webhooks.", ("role",))
+        self.open_jobs = Family("gauge", "inferq_open_jobs", "Jobs that have not ended, of all models.")
+        self.open_bytes = Family("gauge", "inferq_open_bytes", "Their requests.")
+        self.ended = Family("counter", "inferq_ended_jobs_total", "Jobs that ever ended, however they did.")
+        self.redis = Family("gauge", "inferq_redis_up", "1: Redis answers this process.")
+        self.memory = Family(
+            "gauge", "inferq_redis_memory_ratio", "Redis' memory over its maxmemory, 0 to 1; 0: it has none."
+        )
+
+    def all(self) -> Sequence[Family | Histogram]:
+        """Each of them."""
+        return tuple(vars(self).values())
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where the values come from that nobody reports."""
+
+    catalog: Catalog
+    registry: Registry
+    pressure: Pressure
+    waiters: Waiters
+    uploads: Budget
+    results: Budget
+
+
+class Measures:
+    """What is counted as it happens, and what is looked up for each page."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._families = Families()
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """A request has got its answer; status 0: it got none."""
-        self.requests.add(1, route or UNROUTED, str(status))
-        self.seconds.observe(seconds, route or UNROUTED)
+        self._families.requests.add(1, route or UNROUTED, str(status))
+        self._families.seconds.observe(seconds, route or UNROUTED)
 
     async def page(self) -> str:
         """Everything as it is now; what Redis does not tell at the moment is left out."""
-        for family in (self._queued, self._running, self._ready):
+        await self._note_models()
+        self._note_service()
+        return text_of(self._families.all())
+
+    async def _note_models(self) -> None:
+        its, catalog, registry = self._families, self._sources.catalog, self._sources.registry
+        for family in (its.ready, its.lanes, its.queued, its.age, its.running):
             family.clear()
-        specs = sorted(self._catalog.models.values(), key=lambda spec: spec.name)[:MAX_SERIES]
+        specs = sorted(catalog.models.values(), key=lambda spec: spec.name)[:MAX_SERIES]
+        names = [spec.name for spec in specs]
         for spec in specs:
-            self._ready.put(float(self._catalog.is_ready(spec)), spec.name)
+            its.ready.put(float(catalog.is_ready(spec)), spec.name)
+            its.lanes.put(len(catalog.lanes(spec.name)), spec.name)
         try:
-            depths = await self._registry.depths([spec.name for spec in specs])
+            depths, ages = await registry.depths(names), await registry.ages_seconds(names)
         except StoreError:
-            depths = {}
+            return
         for model, (queued, running) in depths.items():
-            self._queued.put(queued, model)
-            self._running.put(running, model)
-        self._note_state()
-        return text_of(self._families())
+            its.queued.put(queued, model)
+            its.running.put(running, model)
+            its.age.put(ages[model], model)
 
-    def _note_state(self) -> None:
-        load = self._pressure.load
-        for what, value in {
-            "redis_up": float(self._catalog.fault() is None),
-            "redis_memory_share": self._pressure.memory_share,
-            "open_jobs": load.open_jobs,
-            "open_bytes": load.open_bytes,
-            "ended_jobs": load.ended,
-            "workers": len(self._catalog.workers),
-            "webhook_workers": len(self._catalog.webhook_workers),
-            "waiting_requests": len(self._waiters),
-            "upload_bytes": self._uploads.used_bytes,
-            "result_bytes": self._results.used_bytes,
-        }.items():
-            self._state.put(value, what)
-
-    def _families(self) -> Sequence[Family | Histogram]:
-        return (self.requests, self.seconds, self._queued, self._running, self._ready, self._state)
+    def _note_service(self) -> None:
+        its, sources, load = self._families, self._sources, self._sources.pressure.load
+        its.waiting.put(len(sources.waiters))
+        its.uploads.put(sources.uploads.used_bytes)
+        its.results.put(sources.results.used_bytes)
+        its.workers.put(len(sources.catalog.workers), WorkerRole.INFERENCE.value)
+        its.workers.put(len(sources.catalog.webhook_workers), WorkerRole.WEBHOOKS.value)
+        its.open_jobs.put(load.open_jobs)
+        its.open_bytes.put(load.open_bytes)
+        its.ended.put(load.ended)
+        its.redis.put(float(sources.catalog.fault() is None))
+        its.memory.put(sources.pressure.memory_share)

@@ -13,7 +13,7 @@ from api.auth import Gate
 from api.budget import Budget, too_many_results, too_many_uploads
 from api.catalog import Catalog
 from api.intake import IntakeLimits, WebhookRules
-from api.measures import Measures
+from api.measures import Measures, Sources
 from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings
@@ -55,7 +55,9 @@ class Services:
         self.uploads = Budget(settings.upload_bytes, too_many_uploads)
         self.results = Budget(settings.result_bytes, too_many_results)
         self.probe = StoreProbe(store.connection)
-        self.measures = Measures(self.catalog, self.registry, self.pressure, self.waiters, self.uploads, self.results)
+        self.measures = Measures(
+            Sources(self.catalog, self.registry, self.pressure, self.waiters, self.uploads, self.results)
+        )
         self._submissions = Gatherer(
             store.submit_many, most=_BLOCK, in_flight=_DURABLE_BLOCKS if settings.durable else 1
         )

@@ -65,6 +65,8 @@ class Family:
 class Histogram:
     """How often a value lay below each of the bounds."""
 
+    kind: Final = "histogram"
+
     def __init__(self, name: str, help_text: str, bounds: Sequence[float], labels: Sequence[str] = ()) -> None:
         self.name = name
         self.help = help_text
@@ -84,7 +86,7 @@ class Histogram:
 
     def lines(self) -> list[str]:
         """As Prometheus reads it: each count includes those below."""
-        lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} histogram"]
+        lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
         for values, counts in self._counts.items():
             total = 0
             for bound, count in zip([*map(_number, self._bounds), "+Inf"], counts, strict=True):

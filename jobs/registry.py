@@ -125,6 +125,28 @@ class Registry:
         counts: list[int] = await self._connection.run(*calls)
         return {model: (counts[3 * i] + counts[3 * i + 1], counts[3 * i + 2]) for i, model in enumerate(models)}
 
+    async def ages_seconds(self, models: Sequence[str]) -> dict[str, float]:
+        """For how long the job of each model that is next has been due; 0 where none is."""
+        if not models:
+            return {}
+        calls = [
+            call
+            for model in models
+            for call in (
+                Call("ZRANGE", keys.ready_key(model), 0, 0),
+                Call("ZRANGE", keys.scheduled_key(model), 0, 0, "WITHSCORES"),
+            )
+        ]
+        (seconds, _), *firsts = await self._connection.run(Call("TIME"), *calls)
+        next_ids = [ready[0].decode() if ready else "" for ready in firsts[::2]]
+        dues = await self._connection.run(*(Call("HGET", keys.job_key(job_id), "due_ms") for job_id in next_ids))
+        now_ms = self._clock_ms() or int(seconds) * 1000
+        ages: dict[str, float] = {}
+        for model, due, scheduled in zip(models, dues, firsts[1::2], strict=True):
+            due_ms = min(float(instant) for instant in (due, *scheduled[1:], now_ms) if instant is not None)
+            ages[model] = (now_ms - due_ms) / 1000
+        return ages
+
 
 def _spec(raw: bytes) -> ModelSpec | None:
     """The spec, or None where a newer version wrote it: this process then does not know the model."""

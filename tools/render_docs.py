@@ -1,10 +1,12 @@
-"""Writes the parts of README.md and ARCHITECTURE.md that the code itself says: `python tools/render_docs.py`.
+"""Writes the parts of the documents that the code itself says: `python tools/render_docs.py`.
 
 It owns the marked blocks and nothing around them; tests/unit/test_docs.py fails while a block is stale.
 """
 
 import re
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,10 +15,14 @@ from pydantic import SecretStr
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from api.measures import Families as ApiFamilies  # noqa: E402
 from api.settings import ApiSettings  # noqa: E402
+from jobs.metrics import Family, Histogram  # noqa: E402
 from jobs.settings import ENV_PREFIX, StoreSettings  # noqa: E402
 from jobs.state import diagram  # noqa: E402
+from workers.measures import Families as WorkerFamilies  # noqa: E402
 from workers.settings import WorkerSettings  # noqa: E402
+from workers.webhooks.measures import Families as WebhookFamilies  # noqa: E402
 from workers.webhooks.settings import WebhookWorkerSettings  # noqa: E402
 
 PROCESSES: Final[dict[str, type[StoreSettings]]] = {
@@ -64,7 +70,28 @@ def state_diagram() -> str:
     return f"```mermaid\n{diagram()}\n```"
 
 
-BLOCKS: Final = (("README.md", "settings", settings_table), ("ARCHITECTURE.md", "states", state_diagram))
+FAMILIES: Final[dict[str, Sequence[Family | Histogram]]] = {
+    "api": ApiFamilies().all(),
+    "worker": WorkerFamilies().all(),
+    "webhook-worker": WebhookFamilies().all(),
+}
+"""What each kind of process shows to Prometheus."""
+
+
+def metrics_table(kind: str) -> str:
+    """Every metric of one kind of process."""
+    lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+    for each in FAMILIES[kind]:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        lines.append(f"| `{each.name}` | {each.kind} | {labels or 'none'} | {each.help} |")
+    return "\n".join(lines)
+
+
+BLOCKS: Final[tuple[tuple[str, str, Callable[[], str]], ...]] = (
+    ("README.md", "settings", settings_table),
+    ("ARCHITECTURE.md", "states", state_diagram),
+    *(("docs/metrics.md", f"metrics-{kind}", partial(metrics_table, kind)) for kind in FAMILIES),
+)
 
 
 def rendered(text: str, name: str, block: str) -> str:

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from inferq.stack.process import Process, Program
 from inferq.stack.readiness import http_get
@@ -33,9 +33,16 @@ def refused_models(api_address: tuple[str, int]) -> int:
 class Command:
     """One process of the product, `python -m …`; ready as soon as its subclass's probe says so."""
 
+    kind: ClassVar[str]
+
+    @classmethod
+    def name_of(cls, number: int) -> str:
+        """What the process of this number is called, counted from 1."""
+        return f"{cls.kind}-{number}"
+
     def __init__(
         self,
-        name: str,
+        number: int,
         arguments: tuple[str, ...],
         environment: Mapping[str, str],
         logs: Path,
@@ -43,7 +50,7 @@ class Command:
         drain_seconds: float,
         inherited_fds: tuple[int, ...] = (),
     ) -> None:
-        self.name = name
+        self.name = name = self.name_of(number)
         self.process = Process(
             Program(
                 name=name,
@@ -67,6 +74,8 @@ class Command:
 class ApiProcess(Command):
     """One of the api processes that accept on the same inherited socket, reachable at `address`."""
 
+    kind = "api"
+
     def __init__(
         self,
         number: int,
@@ -78,7 +87,7 @@ class ApiProcess(Command):
         drain_seconds: float,
     ) -> None:
         super().__init__(
-            f"api-{number}",
+            number,
             ("api",),
             {**environment, "INFERQ_LISTEN_FD": str(listen_fd)},
             logs,
@@ -95,6 +104,8 @@ class ApiProcess(Command):
 class WorkerProcess(Command):
     """An inference worker. It has no port of its own: it is ready when the api counts as many workers as there are."""
 
+    kind = "worker"
+
     def __init__(
         self,
         number: int,
@@ -105,7 +116,7 @@ class WorkerProcess(Command):
         workers: int,
         drain_seconds: float,
     ) -> None:
-        super().__init__(f"worker-{number}", ("workers", "inference"), environment, logs, drain_seconds=drain_seconds)
+        super().__init__(number, ("workers", "inference"), environment, logs, drain_seconds=drain_seconds)
         self.api_address = api_address
         self.workers = workers
 
@@ -121,6 +132,8 @@ class WorkerProcess(Command):
 class WebhookWorkerProcess(Command):
     """A webhook worker: ready when the api counts as many as there are, whatever else the api still waits for."""
 
+    kind = "webhook-worker"
+
     def __init__(
         self,
         number: int,
@@ -131,9 +144,7 @@ class WebhookWorkerProcess(Command):
         workers: int,
         drain_seconds: float,
     ) -> None:
-        super().__init__(
-            f"webhook-worker-{number}", ("workers", "webhooks"), environment, logs, drain_seconds=drain_seconds
-        )
+        super().__init__(number, ("workers", "webhooks"), environment, logs, drain_seconds=drain_seconds)
         self.api_address = api_address
         self.workers = workers
 

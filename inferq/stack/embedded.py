@@ -17,11 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from inferq.stack.components import PYTHON, ApiProcess, WebhookWorkerProcess, WorkerProcess, refused_models
+from inferq.stack.components import (
+    PYTHON,
+    ApiProcess,
+    Command,
+    WebhookWorkerProcess,
+    WorkerProcess,
+    refused_models,
+)
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
 from inferq.stack.given import check_engine, check_models, check_redis
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
+from inferq.stack.metrics import MetricsPorts, metrics_ports
 from inferq.stack.readiness import Server
 from inferq.stack.supervisor import Report, Supervisor
 from inferq.stack.triton import MODELS, TritonServer
@@ -64,6 +72,13 @@ class StackOptions:
             )
 
     @property
+    def names(self) -> list[str]:
+        """The processes that can be measured: those of the product by kind, then an engine of our own."""
+        kinds = ((ApiProcess, self.api), (WorkerProcess, self.workers), (WebhookWorkerProcess, self.webhook_workers))
+        names = [kind.name_of(number) for kind, count in kinds for number in range(1, count + 1)]
+        return names if self.engine is not None else [*names, TritonServer.name]
+
+    @property
     def is_durable(self) -> bool:
         """Whether a 202 waits for the disk; an own Valkey then writes at once, so that the wait is short."""
         return self.environment.get("INFERQ_DURABLE", "").lower() in ("1", "true", "yes", "on", "t", "y")
@@ -97,6 +112,7 @@ class EmbeddedStack:
         self._watching: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
         self._lock: int | None = None
+        self._metrics = MetricsPorts()
 
     async def __aenter__(self) -> EmbeddedStack:
         loop = asyncio.get_running_loop()
@@ -155,6 +171,7 @@ class EmbeddedStack:
         await self._check_given()
         self._listener = open_listening_socket(options.host, options.port)
         self._lock = _locked(options.data)
+        self._metrics = metrics_ports(options.environment, options.names)
         environment = dict(options.environment)
         environment |= webhook_environment(options.data, environment, is_local=not is_for_strangers(self._listener))
         needs_server = options.redis_url is None or options.engine is None
@@ -193,7 +210,14 @@ class EmbeddedStack:
     async def _start_engine(self, found: StackEnvironment) -> dict[str, str]:
         """Start Triton; returns what workers must know of it."""
         data = self.options.data.absolute()
-        triton = TritonServer(found, [self.options.models], data / "triton", log_path=data / "logs" / "triton.log")
+        triton = TritonServer(
+            found,
+            [self.options.models],
+            data / "triton",
+            log_path=data / "logs" / "triton.log",
+            metrics_host=self._metrics.address,
+            metrics_port=self._metrics.ports.get(TritonServer.name, 0),
+        )
         await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
         return {
             "INFERQ_ENGINE": triton.grpc_address,
@@ -216,22 +240,36 @@ class EmbeddedStack:
     async def _start_product(self, environment: Mapping[str, str], listener: socket.socket) -> None:
         options, address = self.options, reachable_address(listener)
         logs, drain_seconds = options.data.absolute() / "logs", options.drain_seconds
+
+        def own(kind: type[Command], number: int) -> dict[str, str]:
+            return {**environment, **self._metrics.environment(kind.name_of(number))}
+
         workers = [
             WorkerProcess(
-                number, environment, logs, api_address=address, workers=options.workers, drain_seconds=drain_seconds
+                number,
+                own(WorkerProcess, number),
+                logs,
+                api_address=address,
+                workers=options.workers,
+                drain_seconds=drain_seconds,
             )
             for number in range(1, options.workers + 1)
         ]
         apis = [
             ApiProcess(
-                number, environment, logs, address=address, listen_fd=listener.fileno(), drain_seconds=drain_seconds
+                number,
+                own(ApiProcess, number),
+                logs,
+                address=address,
+                listen_fd=listener.fileno(),
+                drain_seconds=drain_seconds,
             )
             for number in range(1, options.api + 1)
         ]
         couriers = [
             WebhookWorkerProcess(
                 number,
-                environment,
+                own(WebhookWorkerProcess, number),
                 logs,
                 api_address=address,
                 workers=options.webhook_workers,
@@ -246,6 +284,8 @@ class EmbeddedStack:
         if refused := await asyncio.to_thread(refused_models, address):
             count = "1 model" if refused == 1 else f"{refused} models"
             self._report(f"{count} can't be served: `inferq models --url {self.url}` says why")
+        for line in self._metrics.lines():
+            self._report(line)
         self._report(f"ready: {self.url}")
 
     async def _start_stage(self, *servers: Server, timeout_seconds: float) -> None:

@@ -44,7 +44,8 @@ def free_shared_memory(work_dir: Path) -> None:
 class TritonServer:
     """Triton on loopback, serving one or several model repositories from the CPU.
 
-    `grpc_port`, `http_port` and `metrics_port` are free ones, kept over restarts. `work_dir` takes the backend folder
+    `grpc_port` and `http_port` are free ones, kept over restarts, and so is a `metrics_port` 0; `metrics_host` is the
+    address of that. `work_dir` takes the backend folder
     and the log; no two running servers may share one. `extra_flags` go to `tritonserver` as they are.
     """
 
@@ -57,6 +58,8 @@ class TritonServer:
         work_dir: Path,
         *,
         log_path: Path | None = None,
+        metrics_host: str = LOOPBACK,
+        metrics_port: int = 0,
         extra_flags: Sequence[str] = (),
     ) -> None:
         for repository in repositories:
@@ -69,7 +72,8 @@ class TritonServer:
         self.environment = environment
         self.work_dir = work_dir
         self.backend_folder = work_dir / "backends"
-        self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), free_port()
+        self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), metrics_port or free_port()
+        self.metrics_host = metrics_host
         self.shared_memory_prefix = shared_memory_prefix(work_dir)
         flags = (*self._flags(repositories), *extra_flags)
         self.process = Process(
@@ -100,7 +104,7 @@ class TritonServer:
             "grpc-port": self.grpc_port,
             "http-address": LOOPBACK,
             "http-port": self.http_port,
-            "metrics-address": LOOPBACK,
+            "metrics-address": f"ipv6:{self.metrics_host}" if ":" in self.metrics_host else self.metrics_host,
             "metrics-port": self.metrics_port,
             "exit-timeout-secs": EXIT_TIMEOUT_SECONDS,
             "grpc-http2-min-recv-ping-interval-without-data": CLIENT_PING_MS,

@@ -124,3 +124,16 @@ async def test_depths_count_queued_and_running_jobs(rig: Rig) -> None:
     await rig.store.settle([Release(lease, 500)])
     assert await rig.registry.depths([MODEL]) == {MODEL: (4, 0)}
     assert await rig.registry.depths([]) == {}
+
+
+async def test_a_queue_is_as_old_as_the_job_that_is_next(rig: Rig) -> None:
+    await rig.submit()
+    rig.clock.advance(90_000)
+    await rig.submit()
+    await rig.submit(model="later", run_at_ms=rig.clock.now_ms + 60_000)
+    names = [MODEL, "later", "idle"]
+    assert await rig.registry.ages_seconds(names) == {MODEL: 90.0, "later": 0.0, "idle": 0.0}
+    await rig.claim(1)
+    rig.clock.advance(61_500)
+    assert await rig.registry.ages_seconds(names) == {MODEL: 61.5, "later": 1.5, "idle": 0.0}
+    assert await rig.registry.ages_seconds([]) == {}

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ import pytest
 
 from inferq.stack import TritonServer
 from inferq.stack.environment import PROJECT_ROOT
+from inferq.stack.ports import free_port
 from inferq.stack.triton import free_shared_memory
 from tests.support.processes import command_line, descendants, is_alive, wait_for
 from tests.support.servers import StartValkey
+from tools.render_docs import FAMILIES
 
 pytestmark = [pytest.mark.process, pytest.mark.engine, pytest.mark.server]
 
@@ -206,6 +210,42 @@ def test_given_parts_are_used_and_not_started_or_stopped(
     assert up.process.wait(60) == 0
     assert valkey.is_ready()
     assert engine.is_ready()
+
+
+def test_every_process_shows_the_metrics_that_its_page_lists(start_up: StartUp) -> None:
+    first = free_ports(4)
+    up = start_up({"INFERQ_METRICS_PORT": str(first)})
+    up.wait_ready()
+    told = re.findall(r"^metrics of (\S+)-1: (http://127\.0\.0\.1:\d+/metrics)$", "\n".join(up.lines), re.MULTILINE)
+    assert [kind for kind, _ in told] == list(FAMILIES)
+    for port, (kind, url) in enumerate(told, first):
+        assert url == f"http://127.0.0.1:{port}/metrics"
+        shown = re.findall(r"^# TYPE (\S+) (\S+)$", page(port), re.MULTILINE)
+        assert shown == [(each.name, each.kind) for each in FAMILIES[kind]]
+    assert up.lines[-2] == f"metrics of triton: http://127.0.0.1:{first + 3}/metrics"
+    assert "nv_inference_request_success" in page(first + 3)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many neighbours that nobody listens on."""
+    while True:
+        first = free_port()
+        with ExitStack() as probes:
+            try:
+                for port in range(first + 1, first + count):
+                    probes.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+
+
+def page(port: int) -> str:
+    """What a process shows to Prometheus."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    return text
 
 
 def test_two_stacks_never_share_a_data_folder(start_up: StartUp) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from inferq.stack.ports import free_port
 from jobs.metrics import MAX_SERIES, OTHER, SECONDS, Family, Histogram, text_of
 from jobs.record import Outcome
-from jobs.store import Fail, Lease, Retry, Succeed
+from jobs.store import Fail, Lease, Release, Retry, Succeed
 from tests.api.conftest import emptied
 from tests.api.harness import Backend, identity_spec, running_api
 from tests.api.processes import api_process
@@ -59,11 +60,14 @@ def test_a_worker_counts_how_attempts_end() -> None:
     for settlement in (Succeed(lease, a_result()), Fail(lease, an_error()), Retry(lease, an_error(), 1)):
         measures.settled("m", settlement)
     measures.settled("m", Fail(lease, Outcome()))
+    measures.settled("m", Release(lease))
     page = measures.page({})
     for line in (
-        'inferq_attempts_total{model="m",outcome="succeeded"} 1',
-        'inferq_attempts_total{model="m",outcome="engine_error"} 1',
-        'inferq_attempts_total{model="m",outcome="engine_error, retried"} 1',
+        'inferq_attempts_total{model="m",outcome="succeeded",code=""} 1',
+        'inferq_attempts_total{model="m",outcome="failed",code="engine_error"} 1',
+        'inferq_attempts_total{model="m",outcome="failed",code="unknown"} 1',
+        'inferq_attempts_total{model="m",outcome="retried",code="engine_error"} 1',
+        'inferq_attempts_total{model="m",outcome="released",code=""} 1',
         'inferq_batch_rows_bucket{model="m",le="4"} 1',
     ):
         assert line in page.splitlines()
@@ -78,6 +82,8 @@ async def test_the_api_tells_of_routes_and_models_and_of_no_tenant(tenants: Tena
     assert 'inferq_http_requests_total{route="/jobs/{job_id}",status="404"} 1' in lines
     assert 'inferq_http_requests_total{route="(none)",status="404"} 1' in lines
     assert 'inferq_queued_jobs{model="identity"} 1' in lines
+    assert any(re.fullmatch(r'inferq_queue_age_seconds{model="identity"} \d+(\.\d+)?', line) for line in lines)
+    assert 'inferq_workers{role="inference"} 0' in lines
     for word in ("alice", "bob", job_id):
         assert word not in page
 
@@ -97,7 +103,7 @@ async def test_metrics_have_a_port_of_their_own(valkey_url: str, tmp_path: Path)
         async with httpx.AsyncClient() as client:
             page = await client.get(f"http://127.0.0.1:{port}/metrics")
             assert page.status_code == 200
-            assert 'inferq_service{what="redis_up"} 1' in page.text
+            assert "inferq_redis_up 1" in page.text
             assert (await client.get(f"http://127.0.0.1:{port}/jobs")).status_code == 404
             assert (await client.get(f"{process.url}/metrics")).status_code == 404
 

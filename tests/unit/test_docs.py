@@ -14,7 +14,8 @@ from jobs.variables import KNOWN, unknown_variables
 from tools.render_docs import BLOCKS, PROCESSES, default_text, rendered
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
+PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", *PAGES)
 COMPOSE_ONLY = {"API_PORT", "MODELS_DIR", "REDIS_MAXMEMORY", "REDIS_MEMORY_LIMIT"}
 
 
@@ -87,8 +88,13 @@ def test_why_it_depends_on_a_library_is_said(name: str) -> None:
 def test_every_link_leads_somewhere_and_nothing_internal_is_named(document: str) -> None:
     text = text_of(document)
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
-        assert target.startswith("http") or (ROOT / target).exists(), target
+        assert target.startswith("http") or ((ROOT / document).parent / target).exists(), target
     assert not re.search(r"DESIGN\.md|STYLE\.md|BUGS\.md|THREATS\.md|issue \d", text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_linked_from_the_readme(page: str) -> None:
+    assert f"({page})" in text_of("README.md")
 
 
 def test_every_command_in_the_readme_exists() -> None:
