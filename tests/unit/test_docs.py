@@ -106,9 +106,11 @@ def test_every_command_in_the_readme_exists() -> None:
     assert set(re.findall(r"(?:`|bin/|\$ )inferq ([a-z]+)", readme)) <= commands
 
 
-def test_the_python_example_is_python() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", text_of("README.md"), re.DOTALL)
-    compile(code, "README.md", "exec")
+def test_the_python_examples_are_python() -> None:
+    examples = re.findall(r"```python\n(.*?)```", text_of("README.md"), re.DOTALL)
+    assert examples
+    for code in examples:
+        compile(code, "README.md", "exec")
 
 
 def test_the_changelog_has_a_place_for_what_comes() -> None:
