@@ -14,6 +14,7 @@ from typing import Any, Final
 import hiredis
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import MasterNotFoundError
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
@@ -74,6 +75,8 @@ def translate(exc: Exception) -> StoreError:
     message = str(exc) or type(exc).__name__
     if isinstance(exc, OutOfMemoryError) or "OOM command not allowed" in message:
         return StoreFull("Redis is at its memory limit; free memory or raise maxmemory")
+    if isinstance(exc, MasterNotFoundError):
+        return StoreUnavailable(_unnamed(message))
     if isinstance(exc, AuthenticationError | NoPermissionError):
         return StoreMisconfigured(f"Redis refuses our credentials: {message}")
     if message.startswith(_UNSUPPORTED_REPLIES):
@@ -81,6 +84,13 @@ def translate(exc: Exception) -> StoreError:
     if isinstance(exc, _AWAY) or message.startswith(_AWAY_REPLIES):
         return StoreUnavailable(f"Redis does not answer as a primary: {message}")
     return StoreError(f"Redis refused a call: {message}")
+
+
+def _unnamed(message: str) -> str:
+    """The library's sentence, `No master found for 'x' : …`, in ours: its errors are objects of the library."""
+    found, _, errors = message.partition(" : ")
+    service = found.rpartition(" ")[2]
+    return f"no Sentinel names a primary for the service {service}{', and not all of them answer' if errors else ''}"
 
 
 def _refusal(exc: Exception) -> StoreError:
@@ -275,14 +285,19 @@ class Connection:
     async def check(self, *, needs_disk: bool = False) -> list[str]:
         """Prove that this server can be used, and return warnings.
 
-        Raises StoreMisconfigured for Redis Cluster, for a replica, for a `maxmemory-policy` that evicts, and where jobs
-        must be on disk (`needs_disk`) for a server that never waits for its disk.
+        Raises StoreMisconfigured for Redis Cluster, for a replica, for a Sentinel that is named as if it were Redis,
+        for a `maxmemory-policy` that evicts, and where jobs must be on disk (`needs_disk`) for a server that never
+        waits for its disk.
         """
         info = await self._permitted(Call("INFO"))
         if info is None:
             return ["INFO is not permitted: see to it that maxmemory-policy is noeviction and appendonly is on"]
         if info.get("cluster_enabled"):
             raise StoreMisconfigured("Redis Cluster is not supported; use one primary, with Sentinel for failover")
+        if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):  # Redis' word, Valkey's
+            raise StoreMisconfigured(
+                "This is a Sentinel; say so in INFERQ_REDIS_URL: redis+sentinel://host:port/service/db"
+            )
         if info.get("role") == "slave":
             raise StoreMisconfigured("This Redis is a replica; point INFERQ_REDIS_URL at the primary")
         policy = info.get("maxmemory_policy")

@@ -6,16 +6,13 @@ Owns their command lines, environments and probes. Must not import them: they ar
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from inferq.stack.asking import PYTHON
 from inferq.stack.process import Process, Program
 from inferq.stack.readiness import http_get
-
-# -P: a folder called `api` or `jobs` in the current directory is not the product's.
-PYTHON = (sys.executable, "-P", "-m")
 
 AFTER_DRAIN_SECONDS = 5.0
 """What a process gets on top of its drain time before it is killed."""

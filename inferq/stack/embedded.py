@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from inferq.stack.asking import ask
 from inferq.stack.components import (
-    PYTHON,
     ApiProcess,
     Command,
     WebhookWorkerProcess,
@@ -27,7 +27,7 @@ from inferq.stack.components import (
 )
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
-from inferq.stack.given import check_engine, check_models, check_redis
+from inferq.stack.given import check_engine, check_models, check_redis, unknown_variables
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
 from inferq.stack.metrics import MetricsPorts, metrics_ports
 from inferq.stack.readiness import Server
@@ -189,14 +189,16 @@ class EmbeddedStack:
         await self._start_product(environment, self._listener)
 
     async def _check_given(self) -> None:
-        """Raise StackError about what isn't there, before anything is started or written."""
+        """Before anything is started or written: raise StackError about what isn't there, warn of what nobody reads."""
         options = self.options
+        for sentence in await unknown_variables(options.environment):
+            self._report(f"warning: {sentence}")
         if options.engine is None:
             check_models(options.models)
         else:
             await check_engine(options.engine)
         if options.redis_url is not None:
-            await check_redis(options.redis_url)
+            await check_redis(options.redis_url, options.environment, self._report)
 
     async def _start_store(self, found: StackEnvironment) -> str:
         """Start Valkey; returns its URL."""
@@ -226,12 +228,9 @@ class EmbeddedStack:
 
     async def _require_key(self, environment: Mapping[str, str]) -> None:
         """Raise StackError unless there is an API key: the api would not serve, and nothing else need start."""
-        asked = await asyncio.create_subprocess_exec(
-            *PYTHON, "api", "keys", "check", env=dict(environment), stderr=asyncio.subprocess.PIPE
-        )
-        _, complaint = await asked.communicate()
-        if asked.returncode != 0:
-            why = complaint.decode(errors="replace").strip().removeprefix("inferq keys: ")
+        asked = await ask(environment, "api", "keys", "check")
+        if asked.status != 0:
+            why = asked.complaint.removeprefix("inferq keys: ")
             raise StackError(
                 f"refusing to listen on {self.options.host}, where anybody could use this service: {why}; or set "
                 f"{ALLOW_VARIABLE}=1 if everybody there may use it"

@@ -1,4 +1,4 @@
-"""What a person hands to the stack: an engine, a Redis, a model repository; looked at before anything starts.
+"""What a person hands to the stack: an engine, a Redis, models, variables; looked at before anything starts.
 
 Owns the look and the sentence about what is missing. Must not judge more: api and workers say the rest themselves.
 """
@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from inferq.stack.asking import ask
 from inferq.stack.errors import StackError
+from inferq.stack.supervisor import Report
 
 PATIENCE_SECONDS = 5.0
 """How long a given server may take to answer: it may be starting in this moment."""
 
 POLL_SECONDS = 0.1
-DEFAULT_REDIS_PORT = 6379
-DEFAULT_SENTINEL_PORT = 26379
+REDIS_VARIABLE = "INFERQ_REDIS_URL"
+REDIS_PATIENCE_SECONDS = 20.0
+"""It may be starting, or failing over."""
+REDIS_POLL_SECONDS = 0.5
+MAY_COME = 1
+"""With this status `python -m jobs redis` says that Redis may answer later."""
+PREFIX = "INFERQ_"
 
 Address = tuple[str, int]
 
@@ -48,23 +55,39 @@ async def check_engine(addresses: str, patience_seconds: float = PATIENCE_SECOND
         raise StackError(f"no engine answers at {addresses}")
 
 
-async def check_redis(url: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Raise StackError unless something accepts connections where the URL says; its form is the api's to judge."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return
-    if not parts.scheme.startswith("redis"):
-        return
-    port = DEFAULT_SENTINEL_PORT if "sentinel" in parts.scheme else DEFAULT_REDIS_PORT
-    hosts = parts.netloc.rpartition("@")[2]
-    if not await _answers([_split(part, port) for part in hosts.split(",")], patience_seconds):
-        raise StackError(f"no Redis answers at {without_password(url)}")
+async def check_redis(
+    url: str, environment: Mapping[str, str], report: Report, patience_seconds: float = REDIS_PATIENCE_SECONDS
+) -> None:
+    """Raise StackError unless the Redis of this URL can be used, which is waited for where that may help.
+
+    `report` is told what is waited for and why, and again when that changes.
+    """
+    told, ends_at = "", time.monotonic() + patience_seconds
+    while (asked := await ask({**environment, REDIS_VARIABLE: url}, "jobs", "redis")).status != 0:
+        why = asked.complaint.rpartition("\n")[2]
+        if asked.status != MAY_COME:
+            raise StackError(f"Redis at {without_password(url)} can't be used: {why}")
+        if time.monotonic() >= ends_at:
+            raise StackError(f"no Redis at {without_password(url)} within {patience_seconds:g} s: {why}")
+        if why != told:
+            report(f"waiting for Redis at {without_password(url)}: {why}")
+            told = why
+        await asyncio.sleep(REDIS_POLL_SECONDS)
+
+
+async def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A sentence about each variable that looks like a setting and that nothing reads."""
+    if not any(name.upper().startswith(PREFIX) for name in environment):
+        return []
+    return (await ask(environment, "jobs", "variables")).output.splitlines()
 
 
 def without_password(url: str) -> str:
     """The URL with `***` where its credentials stand, and without a query, which may hold some too."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a URL that is none"
     hosts = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{'***@' if '@' in parts.netloc else ''}{hosts}{parts.path}"
 

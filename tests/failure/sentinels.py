@@ -66,7 +66,7 @@ async def sentinels(environment: StackEnvironment, folder: Path) -> AsyncIterato
             server.start()
         ports = [free_port() for _ in range(SENTINELS)]
         for port in ports:
-            stack.callback(_start_sentinel(environment, folder / f"sentinel-{port}", port, primary.port).kill)
+            stack.callback(start_sentinel(environment, folder / f"sentinel-{port}", port, primary.port).kill)
         cluster = Cluster(primary, replica, ports)
         for client in cluster.sentinels:
             stack.push_async_callback(client.aclose)
@@ -74,7 +74,8 @@ async def sentinels(environment: StackEnvironment, folder: Path) -> AsyncIterato
         yield cluster
 
 
-def _start_sentinel(environment: StackEnvironment, folder: Path, port: int, primary_port: int) -> Process:
+def start_sentinel(environment: StackEnvironment, folder: Path, port: int, primary_port: int) -> Process:
+    """A Sentinel of the service, which the caller kills."""
     folder.mkdir(parents=True)
     lines = (
         f"bind {LOOPBACK}",

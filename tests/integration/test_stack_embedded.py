@@ -173,6 +173,14 @@ def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up:
     assert "INFERQ_LEASE_SECONDS" in errors
 
 
+def test_a_variable_that_nothing_reads_is_told_once_at_the_start(start_up: StartUp) -> None:
+    up = start_up({"INFERQ_MAX_QUEUE": "7"})
+    up.wait_ready()
+    told = [line for line in up.lines if "INFERQ_MAX_QUEUE" in line]
+    assert told == up.lines[:1]
+    assert told == ["warning: INFERQ_MAX_QUEUE is set, and nothing reads it; INFERQ_MAX_QUEUED may be meant."]
+
+
 def test_a_signal_while_starting_ends_it_too(start_up: StartUp) -> None:
     up = start_up()
     up.read_until("^valkey ready")

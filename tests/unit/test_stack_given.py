@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from inferq.stack.errors import StackError
-from inferq.stack.given import check_engine, check_redis
+from inferq.stack import StackEnvironment, StackError
+from inferq.stack.given import check_engine, check_redis, unknown_variables
+from inferq.stack.ports import free_port
+from tests.failure.sentinels import SERVICE, start_sentinel
+from tests.support.servers import StartValkey
 
 pytestmark = pytest.mark.anyio
 
@@ -37,16 +42,63 @@ async def test_one_engine_of_several_is_enough(dead_port: int, live_port: int) -
 
 
 @pytest.mark.parametrize("user", ["", "me"])
-async def test_a_redis_that_is_not_there_is_named_without_its_password(dead_port: int, user: str) -> None:
-    with pytest.raises(StackError, match=rf"^no Redis answers at redis://\*\*\*@127.0.0.1:{dead_port}/0$"):
-        await check_redis(f"redis://{user}:s3cret@127.0.0.1:{dead_port}/0?password=s3cret", 0)
+async def test_a_redis_that_is_not_there_is_waited_for_and_named_without_its_password(
+    dead_port: int, user: str
+) -> None:
+    told: list[str] = []
+    with pytest.raises(
+        StackError, match=rf"^no Redis at redis://\*\*\*@127.0.0.1:{dead_port}/0 within 0\.1 s: .* 111 "
+    ):
+        await check_redis(
+            f"redis://{user}:s3cret@127.0.0.1:{dead_port}/0?password=s3cret", os.environ, told.append, 0.1
+        )
+    assert all(line.startswith(f"waiting for Redis at redis://***@127.0.0.1:{dead_port}/0: ") for line in told)
 
 
-@pytest.mark.parametrize("form", ["redis://:p@127.0.0.1:{}/0", "redis+sentinel://127.0.0.1:{},127.0.0.1:1/main/0"])
-async def test_a_redis_or_a_sentinel_that_is_there_is_enough(live_port: int, form: str) -> None:
-    await check_redis(form.format(live_port), 0)
+async def test_what_is_waited_for_is_told_once_with_the_reason(dead_port: int) -> None:
+    url, told = f"redis+sentinel://127.0.0.1:{dead_port}/main", list[str]()
+    with pytest.raises(StackError, match="a primary for the service 'main', and not all of them answer"):
+        await check_redis(url, os.environ, told.append, 3)
+    (line,) = told
+    assert line.startswith(f"waiting for Redis at {url}: no Sentinel names a primary")
 
 
-async def test_a_url_of_another_kind_is_left_to_the_api_to_judge() -> None:
-    await check_redis("http://127.0.0.1:1", 0)
-    await check_redis("redis://[broken", 0)
+@pytest.mark.server
+async def test_what_only_a_person_can_mend_is_not_waited_for(start_valkey: StartValkey) -> None:
+    told: list[str] = []
+    valkey = start_valkey(password="right")
+    await check_redis(valkey.url, os.environ, told.append)
+    wrong = {
+        f"redis://:s3cret@127.0.0.1:{valkey.port}/0": "Redis refuses our credentials: invalid username-password pair",
+        f"{valkey.url.removesuffix('0')}99": "Redis refused a call: DB index is out of range",
+        "http://127.0.0.1:1": "INFERQ_REDIS_URL can't be used: Redis URL must specify",
+        "redis://[broken": "INFERQ_REDIS_URL can't be used: Invalid IPv6 URL",
+    }
+    for url, why in wrong.items():
+        with pytest.raises(StackError, match=rf"^Redis at .* can't be used: {why}") as caught:
+            await check_redis(url, os.environ, told.append)
+        assert "s3cret" not in str(caught.value)
+    assert told == []
+
+
+@pytest.mark.server
+async def test_a_service_that_no_sentinel_knows_and_a_sentinel_taken_for_redis_are_told(
+    start_valkey: StartValkey, stack_environment: StackEnvironment, tmp_path: Path
+) -> None:
+    primary, port = start_valkey(), free_port()
+    sentinel = start_sentinel(stack_environment, tmp_path / "sentinel", port, primary.port)
+    try:
+        told: list[str] = []
+        await check_redis(f"redis+sentinel://127.0.0.1:{port}/{SERVICE}/0", os.environ, told.append)
+        with pytest.raises(StackError, match=r"within 0 s: no Sentinel names a primary for the service 'nobody'$"):
+            await check_redis(f"redis+sentinel://127.0.0.1:{port}/nobody/0", os.environ, told.append, 0)
+        with pytest.raises(StackError, match="can't be used: This is a Sentinel"):
+            await check_redis(f"redis://127.0.0.1:{port}/0", os.environ, told.append)
+    finally:
+        sentinel.kill()
+
+
+async def test_a_variable_that_nothing_reads_is_named() -> None:
+    assert await unknown_variables({"PATH": os.defpath}) == []
+    (sentence,) = await unknown_variables({"INFERQ_MAX_QUEUE": "7", "INFERQ_PORT": "0"})
+    assert sentence == "INFERQ_MAX_QUEUE is set, and nothing reads it; INFERQ_MAX_QUEUED may be meant."
