@@ -29,7 +29,14 @@ _SAFE_IN_TARGET: Final = "!$%&'()*+,-./:;=?@_~[]"
 
 
 class ForbiddenDestination(ValueError):
-    """A webhook must not go there; the message says why, in words that follow "it "."""
+    """A webhook must not go there; the message says why, in words that follow "it ".
+
+    `entry` is what an operator would add to the allow list so that it may; '' where nothing should be added.
+    """
+
+    def __init__(self, why: str, entry: str = "") -> None:
+        super().__init__(why)
+        self.entry = entry
 
 
 class Destination(NamedTuple):
@@ -135,12 +142,16 @@ def _judge(destination: Destination, allowed: AllowList) -> None:
     scheme, host, port, _ = destination
     literal = destination.literal or (IPv4Address("127.0.0.1") if _is_localhost(host) else None)
     objection = allowed.objection(literal, host, port) if literal is not None else None
+    entry = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if objection is not None:
-        raise ForbiddenDestination(f"leads to an address that webhooks may not reach ({objection.meaning})")
+        raise ForbiddenDestination(
+            f"leads to an address that webhooks may not reach ({objection.meaning})",
+            "" if objection.is_metadata else entry,
+        )
     if scheme != "https" and not allowed.has_named(host, port):
-        raise ForbiddenDestination("must begin with https://")
+        raise ForbiddenDestination("must begin with https://", entry)
     if not allowed.has_port(host, port):
-        raise ForbiddenDestination(f"has port {port}, which webhooks may not use")
+        raise ForbiddenDestination(f"has port {port}, which webhooks may not use", entry)
 
 
 def _is_localhost(host: str) -> bool:

@@ -11,12 +11,13 @@ from starlette.requests import Request
 from api.body import RequestHeaders, body_unread, read_body
 from api.formats import FormatError, json, msgpack
 from api.intake.assemble import build, fingerprint_of
+from api.intake.describe import FILES_ARE_UPLOADED
 from api.intake.draft import Draft
 from api.intake.envelope import draft_from_document
 from api.intake.fields import query_options
 from api.intake.forms import with_query
 from api.intake.limits import MAX_BATCH_JOBS, IntakeLimits
-from api.intake.media import JSON, MSGPACK, NDJSON, media_type
+from api.intake.media import JSON, MSGPACK, MULTIPART, NDJSON, SAYS_JSON, media_type
 from api.intake.options import model_name
 from api.intake.submission import INLINE_DOCUMENT_BYTES, FindModel, idempotency_key_of, work
 from api.problems import Problem, ProblemCode
@@ -44,7 +45,7 @@ async def read_batch(
         if media not in (JSON, *NDJSON, *MSGPACK):
             raise Problem(
                 ProblemCode.UNSUPPORTED_MEDIA_TYPE,
-                f"A batch is one of {', '.join(_ACCEPTED)}, got {media[:100] or 'no type'}.",
+                f"A batch is one of {', '.join(_ACCEPTED)}, got {media[:100] or 'no type'}. {_hint(media)}",
                 accepted=list(_ACCEPTED),
             )
         key = idempotency_key_of(headers)
@@ -55,6 +56,12 @@ async def read_batch(
     drafts = await work(is_inline, drafts_of, body, media, query)
     known = await _find_models(drafts, models)
     return await work(is_inline, _submissions, drafts, known, limits, tenant, now_ms, key)
+
+
+def _hint(media: str) -> str:
+    if media == MULTIPART or media.startswith("image/"):
+        return f"It takes no files. {FILES_ARE_UPLOADED}"
+    return f"Say what the body is, with curl by {SAYS_JSON}."
 
 
 def drafts_of(body: bytes, media: str, query: Mapping[str, str]) -> list[Draft | Problem]:

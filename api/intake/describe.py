@@ -1,10 +1,14 @@
 """What a model takes, in words for the people whose request did not fit."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from jobs.spec import InputKind, InputSpec, ModelSpec
 
-_UPLOADS = {InputKind.IMAGE: "an image", InputKind.TEXT: "a UTF-8 text", InputKind.BYTES: "a file"}
+FILES_ARE_UPLOADED: Final = (
+    "A picture or file is uploaded by itself, to POST /jobs: with curl, `-F model=NAME -F file=@FILE`."
+)
+_UPLOADS: Final = {InputKind.IMAGE: "an image", InputKind.TEXT: "a UTF-8 text", InputKind.BYTES: "a file"}
 
 
 def names(items: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from api.intake.media import TEXT
 from jobs.tensors import Buffer
 
 
@@ -30,6 +31,11 @@ class DraftUpload:
     data: Buffer
     charset: str = ""
     is_file: bool = True
+
+    @property
+    def is_bare_field(self) -> bool:
+        """Whether it is a form's field of which nothing says that it is a file."""
+        return self.media_type == TEXT and not self.is_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from api.formats import FormatError, json, msgpack
 from api.formats.binary import BinarySection, split
+from api.intake.describe import FILES_ARE_UPLOADED
 from api.intake.draft import Draft, DraftOutput, DraftTensor
 from api.intake.limits import MAX_PARAMETER_BYTES, MAX_PARAMETERS, MAX_PARTS, MAX_REQUEST_ID_LENGTH, IntakeLimits
 from api.intake.options import OPTION_NAMES, check_names
 from api.problems import Problem, ProblemCode
 
 _WORDS: Final = ("id", "inputs", "outputs", "parameters")
+_FILE: Final = "file"
 _MEMBERS: Final = (*OPTION_NAMES, *_WORDS)
 _INPUT_MEMBERS: Final = frozenset({"name", "datatype", "shape", "data", "parameters"})
 _OUTPUT_MEMBERS: Final = frozenset({"name", "parameters"})
@@ -56,6 +58,8 @@ def draft_from_document(document: Any, section: BinarySection | None = None) -> 
     """What a parsed document says; `section` holds the raw bytes of the inputs that have a `binary_data_size`."""
     if not isinstance(document, dict):
         raise _malformed("The document is not an object with `model` and `inputs`.")
+    if _FILE in document:
+        raise Problem(ProblemCode.INVALID_OPTION, f"A document has no `{_FILE}`. {FILES_ARE_UPLOADED}", option=_FILE)
     check_names(document, _MEMBERS)
     inputs = document.get("inputs", [])
     if not isinstance(inputs, list) or len(inputs) > MAX_PARTS or not all(isinstance(item, dict) for item in inputs):

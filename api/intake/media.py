@@ -16,6 +16,8 @@ OCTETS: Final = "application/octet-stream"
 NPY: Final = "application/x-npy"
 TEXT: Final = "text/plain"
 FORM: Final = "application/x-www-form-urlencoded"
+SAYS_JSON: Final = "`-H 'Content-Type: application/json'`"
+"""What curl needs to be told."""
 
 
 class MediaType(NamedTuple):

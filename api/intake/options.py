@@ -5,8 +5,9 @@ It turns what a client wrote into fields of a JobRequest; it must not know input
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -50,11 +51,25 @@ def check_names(options: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Raise Problem for an option that does not exist, so that a typo is never silently without effect."""
     for name in options:
         if name not in known:
-            raise Problem(
-                ProblemCode.INVALID_OPTION,
-                f"There is no option `{name[:100]}`; there are {', '.join(known)}.",
-                option=name[:100],
-            )
+            raise _unknown(name, known)
+
+
+def check_spelling(fields: Iterable[str]) -> None:
+    """Raise Problem for a form's field that can only be an option written wrong, where the model is not known."""
+    for name in fields:
+        if name not in FIELD_NAMES and get_close_matches(name[:100], FIELD_NAMES, 1):
+            raise _unknown(name, FIELD_NAMES)
+
+
+def no_option(name: str, known: tuple[str, ...]) -> str:
+    """A sentence: there is no such option, the one that was probably meant, and those that there are."""
+    close = get_close_matches(name[:100], known, 1)
+    guess = f" Did you mean `{close[0]}`?" if close else ""
+    return f"There is no option `{name[:100]}`.{guess} There are {', '.join(known)}."
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> Problem:
+    return Problem(ProblemCode.INVALID_OPTION, no_option(name, known), option=name[:100])
 
 
 def model_name(options: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ from api.formats.values import shape_of_nested
 from api.intake.describe import dims, input_words, model_words
 from api.intake.draft import DraftTensor, DraftUpload
 from api.intake.limits import IntakeLimits
-from api.intake.media import JSON, NPY, OCTETS, TEXT
+from api.intake.media import JSON, NPY, OCTETS
+from api.intake.options import FIELD_NAMES, no_option
 from api.problems import Problem, ProblemCode
 from jobs.datatypes import Datatype
 from jobs.images import InvalidImage, TooManyPixels, probe
@@ -37,9 +38,10 @@ def target_of(model: ModelSpec, upload: DraftUpload) -> InputSpec:
     if named is not None:
         return named
     if upload.name not in ("", FILE):
+        hint = f" {no_option(upload.name, FIELD_NAMES)}" if upload.is_bare_field else ""
         raise Problem(
             ProblemCode.UNKNOWN_INPUT,
-            f"Model `{model.name}` has no input `{upload.name[:100]}`; it takes {model_words(model)}.",
+            f"Model `{model.name}` has no input `{upload.name[:100]}`; it takes {model_words(model)}.{hint}",
             input=upload.name[:100],
         )
     takers = [spec for spec in model.inputs if spec.kind in _UPLOAD_KINDS]
@@ -79,7 +81,7 @@ def _is_npy_tensor(spec: InputSpec, upload: DraftUpload) -> bool:
 def _check_media_type(spec: InputSpec, upload: DraftUpload) -> None:
     if _is_accepted(spec.kind, upload):
         return
-    if _is_bare_field(upload) and spec.kind is InputKind.IMAGE:
+    if upload.is_bare_field and spec.kind is InputKind.IMAGE:
         raise Problem(
             ProblemCode.INVALID_IMAGE,
             f"Input {input_words(spec)} takes a file, and the form has a text field{_AT_SIGN}.",
@@ -105,14 +107,9 @@ def _is_accepted(kind: InputKind, upload: DraftUpload) -> bool:
     return _is_json(upload)
 
 
-def _is_bare_field(upload: DraftUpload) -> bool:
-    """Whether it is a form's field of which nothing says that it is a file."""
-    return upload.media_type == TEXT and not upload.is_file
-
-
 def _is_json(upload: DraftUpload) -> bool:
     """A form's text fields for tensors are JSON."""
-    return upload.media_type == JSON or _is_bare_field(upload)
+    return upload.media_type == JSON or upload.is_bare_field
 
 
 def _npy_tensor(spec: InputSpec, upload: DraftUpload) -> DraftTensor:
@@ -142,7 +139,7 @@ def _json_tensor(spec: InputSpec, upload: DraftUpload, limits: IntakeLimits) -> 
     try:
         values = json.loads(bytes(upload.data))
     except FormatError as exc:
-        hint = _AT_SIGN if _is_bare_field(upload) else ""
+        hint = _AT_SIGN if upload.is_bare_field else ""
         raise _invalid_tensor(spec, f"the part can't be used as JSON: {exc}{hint}") from None
     if not isinstance(values, list):
         return DraftTensor(spec.name, spec.datatype, (), values=[values])

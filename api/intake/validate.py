@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from api.formats import FormatError
 from api.formats.values import check_bytes_count, data_from_values
-from api.intake.describe import dims, model_words, names
+from api.intake.describe import FILES_ARE_UPLOADED, dims, model_words, names
 from api.intake.draft import DraftOutput, DraftTensor, DraftUpload
 from api.problems import Problem, ProblemCode
 from jobs.datatypes import MAX_ELEMENTS, Datatype, DatatypeError, check_size, element_count
 from jobs.record import RequestedOutput
-from jobs.spec import InputSpec, ModelSpec, OutputKind
+from jobs.spec import InputKind, InputSpec, ModelSpec, OutputKind
 from jobs.tensors import Buffer
 
 _UNCLASSIFIABLE = (Datatype.BYTES, Datatype.BOOL, Datatype.FP16, Datatype.BF16)
@@ -106,10 +106,12 @@ def _rows(model: ModelSpec, item: DraftTensor | DraftUpload) -> int | None:
 
 def _mismatch(model: ModelSpec, spec: InputSpec, item: DraftTensor) -> Problem:
     rows = f", or up to {model.max_batch_size} rows of it" if model.max_batch_size > 0 else ""
+    is_file = spec.kind is InputKind.IMAGE and item.datatype == Datatype.BYTES
+    hint = f" {FILES_ARE_UPLOADED}" if is_file else ""
     return Problem(
         ProblemCode.INVALID_TENSOR,
         f"Input `{spec.name}` of model `{model.name}` takes {spec.datatype} {dims(spec.dims)}{rows}; "
-        f"got {item.datatype[:40]} {dims(item.shape[:40])}.",
+        f"got {item.datatype[:40]} {dims(item.shape[:40])}.{hint}",
         input=spec.name,
         expected={"datatype": spec.datatype.value, "shape": list(spec.dims)},
         got={"datatype": item.datatype[:40], "shape": list(item.shape[:40])},

@@ -50,7 +50,8 @@ def _url(value: Any, allowed: AllowList) -> str:
     try:
         return parse(value, allowed).url
     except ForbiddenDestination as exc:
-        raise Problem(ProblemCode.INVALID_OPTION, f"The option `webhook` {exc}.", option="webhook") from None
+        advice = f"; an operator allows it with `{exc.entry}` in INFERQ_WEBHOOK_ALLOW" if exc.entry else ""
+        raise Problem(ProblemCode.INVALID_OPTION, f"The option `webhook` {exc}{advice}.", option="webhook") from None
 
 
 def _events(value: Any) -> tuple[WebhookEvent, ...]:

@@ -15,7 +15,7 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api import compression
+from api import compression, problems
 from api.body import RequestHeaders, body_unread, read_encoded_body
 from api.facade import errors
 from api.facade.answer import Answer, infer_answer
@@ -144,7 +144,10 @@ async def _answered(
         return _failed(found.job, JobError(ErrorCode.ENGINE_TIMEOUT, "The model has not answered in time."))
     if found.job.state is not State.SUCCEEDED:
         return _failed(found.job, _error(shared, found.job))
-    response = await _succeeded(request, shared, found, asked)
+    try:
+        response = await _succeeded(request, shared, found, asked)
+    except (Problem, StoreError) as exc:
+        raise _kept(found.job, exc) from None
     if not submission.idempotency_key:
         response.background = BackgroundTask(_forget, shared, job_id, submission.tenant)
     return response
@@ -170,6 +173,14 @@ async def _succeeded(request: Request, shared: Services, found: Inspection, aske
         response = sent(parts, headers, media_type)
         hold.hand_over(response)
     return response
+
+
+def _kept(job: Job, exc: Problem | StoreError) -> Problem:
+    """Why the answer can't be had now, although the job has run: its result can be asked for by itself."""
+    problem = problems.from_store(exc) if isinstance(exc, StoreError) else exc
+    problem.detail += f" The call has run, and its result is kept for a while: GET /jobs/{job.id}/result."
+    problem.headers[_JOB_HEADER] = job.id
+    return problem
 
 
 def _failed(job: Job, error: JobError) -> Response:

@@ -150,6 +150,9 @@ async def test_a_call_beyond_the_budget_is_503_in_tritons_form(tight: Api) -> No
     assert (refused.status_code, refused.json()["code"]) == (503, "too_many_results")
     assert set(refused.json()) == {"error", "code"}
     assert int(refused.headers["retry-after"]) > 0
+    path = f"/jobs/{refused.headers['x-job-id']}/result"
+    assert path in refused.json()["error"]
+    assert (await tight.get(path, headers=OCTETS)).content.endswith(DATA)
     assert tight.services.results.used_bytes == 0
 
 

@@ -101,6 +101,34 @@ async def test_an_idempotency_key_becomes_one_key_for_each_place(gateway: Gatewa
 
 
 @pytest.mark.parametrize(
+    ("request_", "hint"),
+    [
+        ({"content": b"[]"}, "-H 'Content-Type: application/json'"),
+        ({"data": {"a": "b"}}, "-H 'Content-Type: application/json'"),
+        ({"data": {"model": "photo"}, "files": {"file": b"x"}}, "POST /jobs: with curl, `-F model=NAME -F file=@FILE`"),
+        ({"content": b"x", "headers": {"Content-Type": "image/jpeg"}}, "POST /jobs: with curl"),
+    ],
+)
+async def test_what_a_batch_can_not_be_is_refused_with_the_way_to_go(
+    gateway: Gateway, request_: dict[str, Any], hint: str
+) -> None:
+    problem = await gateway.refused_batch(**request_)
+    assert (problem["status"], problem["accepted"][0]) == (415, "application/json")
+    assert hint in problem["detail"]
+
+
+async def test_a_picture_in_a_document_is_refused_with_the_way_to_upload_it(gateway: Gateway) -> None:
+    picture = {"name": "image", "datatype": "BYTES", "shape": [1], "data": [{"b64": "/9j/4AAQ"}]}
+    items = [{"model": "photo", "inputs": [picture]}, {"model": "photo", "file": "/9j/4AAQ"}]
+    for problem in await gateway.batch(json=items):
+        assert isinstance(problem, Problem)
+        assert "uploaded by itself, to POST /jobs" in problem.detail
+    (other,) = await gateway.batch(json=[document("fixed", "BYTES", [1], ["x"])])
+    assert isinstance(other, Problem)
+    assert "upload" not in other.detail
+
+
+@pytest.mark.parametrize(
     ("request_", "status"),
     [
         ({"json": []}, 400),

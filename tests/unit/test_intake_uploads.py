@@ -92,6 +92,45 @@ async def test_the_type_that_curl_sends_by_default_is_refused_with_advice(gatewa
         assert hint in problem["detail"]
 
 
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", None])
+async def test_json_that_does_not_say_so_is_refused_with_the_header_that_it_needs(
+    gateway: Gateway, content_type: str | None
+) -> None:
+    headers = {"Content-Type": content_type} if content_type else {}
+    problem = await gateway.refused(content=b' {"model": "fixed", "inputs": []}', headers=headers)
+    assert (problem["status"], problem["code"]) == (415, "unsupported_media_type")
+    assert "-H 'Content-Type: application/json'" in problem["detail"]
+
+
+async def test_a_text_that_looks_like_json_is_a_text_where_the_query_says_for_whom(gateway: Gateway) -> None:
+    submission = await gateway.accepted(params={"model": "text"}, content=b'{"a": 1}')
+    assert bytes(submission.payload) == b'{"a": 1}'
+
+
+async def test_a_misspelt_model_in_a_form_is_told_with_the_right_spelling(gateway: Gateway, jpeg: bytes) -> None:
+    problem = await gateway.refused(data={"modle": "photo"}, files={"file": ("p.jpg", jpeg, "image/jpeg")})
+    assert (problem["status"], problem["code"], problem["option"]) == (422, "invalid_option", "modle")
+    assert "`modle`. Did you mean `model`? There are model, model_version, priority" in problem["detail"]
+
+
+async def test_a_form_without_a_model_whose_fields_are_like_no_option_lacks_a_model(gateway: Gateway) -> None:
+    problem = await gateway.refused(**multipart(field("zzz", b"1")))
+    assert problem["detail"] == "The request names no `model`."
+
+
+@pytest.mark.parametrize(("name", "guess"), [("priorty", " Did you mean `priority`?"), ("zzz", "")])
+async def test_a_field_that_is_neither_an_input_nor_an_option_is_told_with_both(
+    gateway: Gateway, jpeg: bytes, name: str, guess: str
+) -> None:
+    files = {"file": ("p.jpg", jpeg, "image/jpeg")}
+    problem = await gateway.refused(data={"model": "photo", name: "high"}, files=files)
+    assert (problem["status"], problem["code"]) == (422, "unknown_input")
+    assert f"no input `{name}`; it takes `image`" in problem["detail"]
+    assert f"There is no option `{name}`.{guess} There are model, model_version" in problem["detail"]
+    named = await gateway.refused(data={"model": "photo"}, files={name: ("p.jpg", jpeg, "image/jpeg")})
+    assert "option" not in named["detail"]
+
+
 @pytest.mark.parametrize(("model", "code"), [("photo", "invalid_image"), ("fixed", "invalid_tensor")])
 async def test_a_files_name_in_place_of_the_file_is_refused_with_advice(
     gateway: Gateway, model: str, code: str

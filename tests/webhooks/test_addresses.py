@@ -222,6 +222,34 @@ def test_a_bad_url_is_refused_with_its_reason(url: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "https://LOCALHOST./",
+        "https://a.localhost:81/",
+        "https://127.0.0.1/",
+        "https://[fc00::1]/",
+        "http://receiver.example/",
+        "https://receiver.example:81/",
+    ],
+)
+def test_the_entry_that_is_named_with_a_refusal_allows_that_url_and_no_other_port(url: str) -> None:
+    with pytest.raises(ForbiddenDestination) as caught:
+        parse(url, NOTHING)
+    allowed = AllowList.parse([caught.value.entry])
+    parse(url, allowed)
+    assert caught.value.entry.rpartition(":")[2] == str(parse(url, allowed).port)
+
+
+@pytest.mark.parametrize(
+    "url", ["https://169.254.169.254/", "https://[fe80::1]/", "https://127.1/", "ftp://a.example/"]
+)
+def test_no_entry_is_named_for_a_metadata_service_and_for_what_is_no_url(url: str) -> None:
+    with pytest.raises(ForbiddenDestination) as caught:
+        parse(url, NOTHING)
+    assert caught.value.entry == ""
+
+
+@pytest.mark.parametrize(
     "entry", ["a b", "https://hooks.internal", "10.0.0.1/8", "hooks.internal:", ":0", ":65536", "a:b", "[::1", "", "*"]
 )
 def test_an_allow_list_that_cannot_be_read_is_refused_as_a_whole(entry: str) -> None:

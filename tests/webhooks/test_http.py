@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from jobs import keys
 from jobs.connection import Call
 from jobs.deliveries import Attempt, Deliveries, Record
+from jobs.destination import AllowList, parse
 from jobs.record import LOCAL_TENANT
 from jobs.settings import SettingsError, WebhookSettings, load
 from jobs.webhook import DeliveryStatus, WebhookEvent, tenant_secrets
@@ -146,6 +147,31 @@ async def test_a_bad_url_is_refused_before_there_is_a_job(api: Api, url: Any) ->
     problem = await refusal(api, webhook=url)
     assert problem["option"] == "webhook"
     assert (await api.get("/jobs")).json()["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "entry"),
+    [
+        ("http://receiver.example/", "receiver.example:80"),
+        ("https://10.0.0.1/", "10.0.0.1:443"),
+        ("https://[::1]:9000/", "[::1]:9000"),
+        ("https://receiver.example:8080/", "receiver.example:8080"),
+    ],
+)
+async def test_a_url_that_an_operator_can_allow_is_refused_with_what_to_allow(api: Api, url: str, entry: str) -> None:
+    """T: Webhook URL."""
+    detail = (await refusal(api, webhook=url))["detail"]
+    assert f"with `{entry}` in INFERQ_WEBHOOK_ALLOW" in detail
+    allowed = AllowList.parse([entry])
+    assert parse(url, allowed).host in entry
+
+
+@pytest.mark.parametrize(
+    "url", ["https://169.254.169.254/", "https://[fe80::1]/", "https://2130706433/", "https://a:b@receiver.example/"]
+)
+async def test_nobody_is_advised_to_allow_a_metadata_service_or_what_is_no_url(api: Api, url: str) -> None:
+    """T: Webhook URL."""
+    assert "INFERQ_WEBHOOK_ALLOW" not in (await refusal(api, webhook=url))["detail"]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9000/x", "http://hooks.internal/", "https://hooks.internal:81/"])
