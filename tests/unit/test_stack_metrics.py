@@ -44,9 +44,7 @@ def test_the_address_of_a_named_host_is_found() -> None:
 
 
 def test_a_port_that_is_taken_is_told_with_whose_it_would_be(taken_port: int) -> None:
-    with pytest.raises(
-        StackError, match=rf"PORT gives port {taken_port} to worker-1, and can't listen on"
-    ):
+    with pytest.raises(StackError, match=rf"PORT gives port {taken_port} to worker-1, and can't listen on"):
         metrics_ports({"INFERQ_METRICS_PORT": str(taken_port)}, ["worker-1"])
 
 
