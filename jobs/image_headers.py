@@ -1,4 +1,4 @@
-"""Where each format's header says how large the picture is; nothing behind the header is read.
+"""Where each format's header says how large the picture is, and a HEIF's how it is turned; no pixels are read.
 
 It owns the walk through segments, chunks, tags and boxes; it must not decide what is acceptable, and no file, however
 hostile, may make it loop more than `MAX_BLOCKS` times per level of its structure.
@@ -7,6 +7,7 @@ hostile, may make it loop more than `MAX_BLOCKS` times per level of its structur
 import re
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 MAX_BLOCKS: Final = 4096
@@ -248,3 +249,47 @@ def heif_size(view: memoryview) -> tuple[int, int]:
     )
     width, height = max(sizes, key=lambda size: size[0] * size[1], default=(0, 0))
     return width, height
+
+
+_HEIF_ASSOCIATIONS: Final = 4  # one for each version and width is allowed
+
+
+def heif_transformations(view: memoryview) -> list[tuple[bytes, int]]:
+    """What a decoder does to the main picture, in order: `irot` by so many quarters to the left, `imir` top to bottom
+    (0) or left to right (1).
+
+    Raises InvalidImage where there are too many items, struct.error where a box ends too early.
+    """
+    primary = next((_heif_item(view, start) for start, _ in _box_path(view, 0, len(view), (b"meta", b"pitm"))), None)
+    container = next(_box_path(view, 0, len(view), (b"meta", b"iprp", b"ipco")), (0, 0))
+    properties = [(kind, start) for kind, start, _ in _boxes(view, *container)]
+    associations = _box_path(view, 0, len(view), (b"meta", b"iprp", b"ipma"))
+    return [
+        (properties[index - 1][0], int(view[properties[index - 1][1]]))
+        for start, end in islice(associations, _HEIF_ASSOCIATIONS)
+        for index in _heif_associations(view[:end], start, primary)
+        if 0 < index <= len(properties) and properties[index - 1][0] in (b"irot", b"imir")
+    ]
+
+
+def _heif_item(view: memoryview, start: int) -> int:
+    """The number of the main picture in a `pitm` box."""
+    (version,) = struct.unpack_from("B", view, start)
+    (item,) = struct.unpack_from(">I" if version else ">H", view, start + 4)
+    return int(item)
+
+
+def _heif_associations(view: memoryview, start: int, item: int | None) -> Iterator[int]:
+    """Which properties an `ipma` box gives to an item, by their numbers, which begin at 1."""
+    version, flags, count = struct.unpack_from(">B2xBI", view, start)
+    if count > MAX_BLOCKS:
+        raise InvalidImage(f"the picture has properties for {count} items, more than the {MAX_BLOCKS} that are read")
+    entry, width = struct.Struct(">IB" if version else ">HB"), 2 if flags & 1 else 1
+    offset = start + 8
+    for _ in range(count):
+        found, properties = entry.unpack_from(view, offset)
+        offset += entry.size
+        if found == item:
+            words = struct.unpack_from(f">{properties}{'H' if width == 2 else 'B'}", view, offset)
+            yield from (word & (0x7FFF if width == 2 else 0x7F) for word in words)
+        offset += properties * width

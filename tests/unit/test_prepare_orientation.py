@@ -14,7 +14,7 @@ from jobs.spec import ImageOptions, InputKind, InputSpec
 from tests.support import pillow_reference as reference
 from tests.support.photos import encode, exif_with_orientation, photo
 from workers.prepare import prepare
-from workers.prepare.orientation import UPRIGHT, turn_of
+from workers.prepare.orientation import UPRIGHT, turn_of, turn_of_heif, turn_of_number
 
 CAP = 10_000_000
 AS_IT_IS = InputSpec("image", Datatype.UINT8, (-1, -1, 3), kind=InputKind.IMAGE, image=ImageOptions("HWC"))
@@ -81,7 +81,7 @@ def test_a_turned_picture_that_is_kept_as_it_is_is_exact(orientation: int) -> No
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "JPEG"])
+@pytest.mark.parametrize("kind", LOSSES)
 def test_a_model_may_want_pictures_as_they_are_stored(kind: str, orientation: int) -> None:
     """B081."""
     picture = stored(photo("coffee", (41, 30)), orientation)
@@ -89,6 +89,41 @@ def test_a_model_may_want_pictures_as_they_are_stored(kind: str, orientation: in
     got = prepare(data, AS_STORED, CAP).array()
     assert got.shape == np.asarray(picture).shape
     assert reference.difference(got, np.asarray(picture)) < 2
+
+
+def test_what_exif_says_in_a_heif_is_without_effect_unless_the_container_says_it_too() -> None:
+    """B081: the container decides; there are cameras whose EXIF data still tells how a picture lay before its turn."""
+    picture = photo("coffee", (80, 64))
+    upright = encode(picture, "HEIC", exif=exif_with_orientation(1), **LOSSES["HEIC"])
+    exif_alone = upright.replace(exif_with_orientation(1).removeprefix(b"Exif\0\0"), exif_with_orientation(6)[6:])
+    assert exif_alone != upright
+    for spec in (AS_IT_IS, AS_STORED):
+        assert reference.difference(prepare(exif_alone, spec, CAP).array(), np.asarray(picture)) < 2
+
+
+@pytest.mark.parametrize("first", range(1, 9))
+@pytest.mark.parametrize("second", range(1, 9))
+def test_one_turn_after_another_is_a_turn(first: int, second: int) -> None:
+    pixels = np.arange(6).reshape(2, 3, 1)
+    one, other = turn_of_number(first), turn_of_number(second)
+    assert np.array_equal(one.then(other).apply(pixels), other.apply(one.apply(pixels)))
+
+
+def test_a_heif_whose_boxes_are_damaged_is_turned_by_nothing() -> None:
+    """T: Image."""
+    data = encode(photo("coffee", (80, 64)), "HEIC", exif=exif_with_orientation(6))
+    at = data.index(b"ipma")
+    assert turn_of_heif(memoryview(data)) == turn_of_number(6)
+    too_many = data[: at + 8] + b"\xff" * 4 + data[at + 12 :]
+    for damaged in (
+        data[:at],
+        too_many,
+        data.replace(b"irot", b"what"),
+        data.replace(b"pitm", b"free"),
+        b"",
+        data[:50],
+    ):
+        assert turn_of_heif(memoryview(damaged)) == UPRIGHT
 
 
 def exif(order: str, *entries: tuple[int, int, int, int]) -> bytes:

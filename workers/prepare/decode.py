@@ -28,7 +28,7 @@ from jobs.image_headers import jpeg_segments, png_chunks
 from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, probe
 from workers.prepare.flatten import flatten
 from workers.prepare.geometry import Size
-from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_jpeg, turn_of_number
+from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_heif, turn_of_jpeg, turn_of_number
 
 # Our own cap, which a setting can raise or lower, comes before every decoder; Pillow's fixed one would only add
 # a warning below it and a second refusal above.
@@ -47,6 +47,7 @@ _PLUGINS: Final[dict[ImageFormat, type[ImageFile.ImageFile]]] = {
     ImageFormat.TIFF: TiffImagePlugin.TiffImageFile,
     ImageFormat.AVIF: AvifImagePlugin.AvifImageFile,
 }
+_TURNED_BY_DECODER: Final = (ImageFormat.TIFF, ImageFormat.HEIC)
 _MAX_PNG_CHUNKS: Final = 1 << 16
 _MAX_SLOW_BYTES: Final = 1 << 20
 _JPEG_BYTES_PER_PIXEL: Final = 4
@@ -164,9 +165,11 @@ class _Raster:
             turned = UPRIGHT
             if kind is ImageFormat.TIFF:  # Pillow turns these while it loads them
                 turned = turn_of_number(image.getexif().get(ExifTags.Base.Orientation))
+            elif kind is ImageFormat.HEIC:  # and libheif these
+                turned = turn_of_heif(view)
             image.load()
             self.size = Size(*image.size)
-            self.turn = UPRIGHT if kind is ImageFormat.TIFF else turn_of(*_metadata(image))
+            self.turn = UPRIGHT if kind in _TURNED_BY_DECODER else turn_of(*_metadata(image))
             self.as_stored = turned.inverse()
         self._image, self._kind = image, kind
 

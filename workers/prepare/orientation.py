@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from jobs.image_headers import InvalidImage, jpeg_segments
+from jobs.image_headers import InvalidImage, heif_transformations, jpeg_segments
 from workers.prepare.geometry import Size, Window
 
 _TAG: Final = 0x0112
@@ -42,6 +42,11 @@ class Turn(NamedTuple):
             return Window(Size(resized.height, resized.width), top, left, seen.height, seen.width)
         return Window(resized, left, top, seen.width, seen.height)
 
+    def then(self, later: "Turn") -> "Turn":
+        """This turn, and a later one after it."""
+        x, y = (self.mirrors_y, self.mirrors_x) if later.swaps else (self.mirrors_x, self.mirrors_y)
+        return Turn(self.swaps != later.swaps, x != later.mirrors_x, y != later.mirrors_y)
+
     def inverse(self) -> "Turn":
         """From seen back to stored."""
         return Turn(self.swaps, self.mirrors_y, self.mirrors_x) if self.swaps else self
@@ -63,6 +68,9 @@ _TURNS: Final = {
     7: Turn(True, True, True),
     8: Turn(True, False, True),
 }
+_QUARTERS: Final = (_TURNS[1], _TURNS[8], _TURNS[3], _TURNS[6])
+"""Turns to the left."""
+_MIRRORS: Final = (_TURNS[4], _TURNS[2])
 
 
 def turn_of(exif: bytes, xmp: bytes = b"") -> Turn:
@@ -90,6 +98,17 @@ def turn_of_jpeg(view: memoryview) -> Turn:
     except (InvalidImage, struct.error):
         return UPRIGHT
     return turn_of(exif, xmp)
+
+
+def turn_of_heif(view: memoryview) -> Turn:
+    """The turn that a HEIF's container asks for, and that its decoder makes; EXIF data has no say there."""
+    turn = UPRIGHT
+    try:
+        for kind, value in heif_transformations(view):
+            turn = turn.then(_QUARTERS[value & 3] if kind == b"irot" else _MIRRORS[value & 1])
+    except (InvalidImage, IndexError, struct.error):
+        return UPRIGHT
+    return turn
 
 
 def _exif_orientation(exif: bytes) -> int | None:
