@@ -48,12 +48,16 @@ setup: $(PRODUCT_READY) $(STACK_READY) ## Make both environments; the other targ
 
 ##@ Check
 .PHONY: test
-test: $(PRODUCT_READY) $(STACK_READY) ## Run every test (ARGS='-k words' runs some)
+test: $(PRODUCT_READY) $(STACK_READY) ## Run all tests but those in a browser (ARGS='-k words' runs some)
 	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 .PHONY: test-failure
 test-failure: $(PRODUCT_READY) $(STACK_READY) ## Run those that kill, freeze and cut off real processes
 	@$(BIN)/pytest tests/failure $(ARGS)
+
+.PHONY: test-browser
+test-browser: $(PRODUCT_READY) $(STACK_READY) ## Run those in a real browser, which `make test` leaves out (needs Chromium)
+	@$(BIN)/pytest -m browser tests/browser $(ARGS)
 
 .PHONY: soak
 soak: $(PRODUCT_READY) ## Make 100,000 engine calls and see that nothing grows; minutes, and no part of `make test`

@@ -15,6 +15,7 @@ from typing import Final
 
 from starlette.requests import Request
 
+from api.origins import Origins
 from api.problems import Problem, ProblemCode
 from jobs.apikeys import ApiKey, ApiKeys, KeyScope, digest_of, is_token
 from jobs.connection import StoreError
@@ -85,11 +86,17 @@ class Gate:
     """
 
     def __init__(
-        self, api_keys: ApiKeys, on_change: Callable[[], None] = lambda: None, *, is_needed: bool = False
+        self,
+        api_keys: ApiKeys,
+        origins: Origins,
+        on_change: Callable[[], None] = lambda: None,
+        *,
+        is_needed: bool = False,
     ) -> None:
         """`on_change` is called when other keys than before let somebody in."""
         self.is_needed = is_needed
         self._api_keys = api_keys
+        self._origins = origins
         self._on_change = on_change
         self._live: Mapping[bytes, ApiKey] | None = None
         self._read_at: float | None = None
@@ -110,10 +117,14 @@ class Gate:
         return self.is_open if caller.key is None else self._known(caller.key.digest) is not None
 
     async def admit(self, request: Request, scope: KeyScope) -> Caller:
-        """The caller; raises the same 401 for every key that is none of ours, and StoreError where nobody can tell."""
+        """The caller; raises the same 401 for every key that is none of ours, and StoreError where nobody can tell.
+
+        Without keys it raises 403 for what a foreign page made a browser send.
+        """
         if self._read_at is None or (not self.is_open and monotonic() - self._read_at > STALE_SECONDS):
             await self.refresh()
         if self.is_open:
+            self._origins.check(request)
             return Caller(LOCAL_TENANT)
         key = await self._key(_token(request), request.client.host if request.client else "")
         if not key.permits(scope):

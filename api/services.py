@@ -14,6 +14,7 @@ from api.budget import Budget, too_many_results, too_many_uploads
 from api.catalog import Catalog
 from api.intake import IntakeLimits, WebhookRules
 from api.measures import Measures, Sources
+from api.origins import Origins
 from api.pressure import Pressure
 from api.probe import StoreProbe
 from api.settings import ApiSettings
@@ -50,7 +51,8 @@ class Services:
         self.registry = Registry(store.connection)
         self.catalog = Catalog(self.registry)
         self.waiters = Waiters()
-        self.gate = Gate(ApiKeys(store.connection), self.waiters.wake_all)
+        origins = Origins(settings.allow_origins, any_host=settings.allow_unauthenticated)
+        self.gate = Gate(ApiKeys(store.connection), origins, self.waiters.wake_all)
         self.pressure = Pressure(store.connection, settings)
         self.uploads = Budget(settings.upload_bytes, too_many_uploads)
         self.results = Budget(settings.result_bytes, too_many_results)

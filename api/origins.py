@@ -1,0 +1,60 @@
+"""Which web pages may make a browser call the service while no API key is asked for.
+
+A page that somebody opens can send requests to this machine, in the name of whoever sits there. It owns how such a
+request is told from others; with keys there is nothing to tell, since a browser adds no key by itself.
+"""
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from starlette.requests import Request
+
+from api.problems import Problem, ProblemCode
+
+_REMEMBERED: Final = 1_000
+_PRIVATE: Final = ("localhost", "internal")
+"""Top-level domains that nobody can register (RFC 6761; ICANN's resolution 2024.07.29.06)."""
+
+
+class Origins:
+    """Refuses pages of origins that are not allowed, and pages that have given this machine a name of their own."""
+
+    def __init__(self, allowed: Collection[str], *, any_host: bool) -> None:
+        """`allowed` are origins (`https://app.example`), or `*`; with `any_host` the service has names of its own."""
+        self._allowed = frozenset(origin.lower() for origin in allowed)
+        self._any_host = any_host
+        self._refusal = lru_cache(_REMEMBERED)(self._why_not)
+
+    def check(self, request: Request) -> None:
+        """Raises Problem with 403 for a request that a page of a foreign origin may have caused."""
+        host, origin = b"", b""
+        for name, value in request.scope["headers"]:
+            if name == b"host":
+                host = value
+            elif name == b"origin":
+                origin = value
+        if refusal := self._refusal(host, origin):
+            raise Problem(ProblemCode.FORBIDDEN, refusal)
+
+    def _why_not(self, host: bytes, origin: bytes) -> str:
+        """Why these headers are refused, '' where they are not."""
+        name, page = host.decode("latin-1").lower(), origin.decode("latin-1").lower()
+        if not self._any_host and not _is_ours(name):
+            return (
+                "Without API keys this service answers to its address and to `localhost` only, as any web page could "
+                "give it another name. Make an API key (inferq keys create NAME) or set INFERQ_ALLOW_UNAUTHENTICATED=1."
+            )
+        if page and page.partition("://")[2] != name and not self._allowed & {"*", page}:
+            return (
+                "Without API keys pages of other origins may not call this service. Name theirs in "
+                "INFERQ_ALLOW_ORIGINS, or make an API key (inferq keys create NAME)."
+            )
+        return ""
+
+
+def _is_ours(host: str) -> bool:
+    """Whether this is an address, or a name that no stranger can make lead here."""
+    name = host.rpartition("]")[2].partition(":")[0].rstrip(".")
+    last = name.rpartition(".")[2]
+    return last == name or last in _PRIVATE or last.isdecimal()
