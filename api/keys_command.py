@@ -13,8 +13,13 @@ from typing import Any, Final
 
 from jobs.apikeys import DEFAULT_SCOPES, ApiKey, ApiKeys, KeyRefused, KeyScope
 from jobs.connection import Connection, StoreError
+from jobs.record import LOCAL_TENANT
 from jobs.settings import SettingsError, StoreSettings, load
 
+FIRST: Final = "It is the first key: from now on every call needs one."
+BEFORE_THE_FIRST: Final = (
+    f"Jobs from before it belong to the tenant {LOCAL_TENANT}: only keys made with --tenant {LOCAL_TENANT} see them."
+)
 REVOKED_WITHIN: Final = "It is refused everywhere within two seconds."
 
 
@@ -84,10 +89,15 @@ async def _run(asked: argparse.Namespace, settings: StoreSettings) -> None:
 
 
 async def _create(api_keys: ApiKeys, asked: argparse.Namespace) -> None:
+    is_first = await api_keys.live() is None
     token = await api_keys.create(
         asked.name, tenant=asked.tenant, scopes=asked.scope, models=asked.models, weight=asked.weight
     )
     print("Keep it: it is stored as a hash only and can't be shown again.", file=sys.stderr)
+    if is_first:
+        print(FIRST, file=sys.stderr)
+        if (asked.tenant or asked.name) != LOCAL_TENANT:
+            print(BEFORE_THE_FIRST, file=sys.stderr)
     print(token)
 
 
@@ -137,7 +147,7 @@ async def _revoke(api_keys: ApiKeys, asked: argparse.Namespace) -> None:
 
 async def _check(api_keys: ApiKeys, asked: argparse.Namespace) -> None:
     if not await api_keys.live():
-        raise KeyRefused("there is no API key yet; make one: inferq keys create NAME")
+        raise KeyRefused("there is no API key yet")
 
 
 _COMMANDS: Final = {"create": _create, "list": _list, "revoke": _revoke, "check": _check}

@@ -244,7 +244,7 @@ def keys(
     context: typer.Context,
     data: Annotated[
         Path,
-        typer.Option(file_okay=False, help="The data folder of a running `inferq up`, if INFERQ_REDIS_URL is unset."),
+        typer.Option(file_okay=False, help="Data folder of `inferq up`, which need not run; if no INFERQ_REDIS_URL."),
     ] = Path(".inferq"),
 ) -> None:
     """Make, list and revoke API keys: create NAME [--scope submit,read,cancel] [--models a,b], list, revoke NAME."""

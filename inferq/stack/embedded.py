@@ -6,9 +6,8 @@ Owns the order of parts, what each is told about the others, and the life of the
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
-import secrets
+import shlex
 import signal
 import socket
 from collections.abc import Mapping
@@ -27,18 +26,25 @@ from inferq.stack.components import (
 )
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
-from inferq.stack.given import check_engine, check_models, check_redis, unknown_variables
+from inferq.stack.folder import STORE_TIMEOUT_SECONDS, lock, store_of
+from inferq.stack.given import (
+    REDIS_VARIABLE,
+    check_engine,
+    check_models,
+    check_redis,
+    unknown_variables,
+    without_password,
+)
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
 from inferq.stack.metrics import MetricsPorts, metrics_ports
 from inferq.stack.readiness import Server
 from inferq.stack.supervisor import Report, Supervisor
 from inferq.stack.triton import MODELS, TritonServer
-from inferq.stack.valkey import ValkeyServer
 from inferq.stack.webhooks import webhook_environment
 
+DATA = Path(".inferq")
 DEFAULT_DRAIN_SECONDS = 30.0
 ENGINE_KEEPALIVE_SECONDS = 10
-STORE_TIMEOUT_SECONDS = 120.0
 ENGINE_TIMEOUT_SECONDS = 300.0
 PRODUCT_TIMEOUT_SECONDS = 60.0
 ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
@@ -59,7 +65,7 @@ class StackOptions:
     workers: int = 1
     webhook_workers: int = 1
     models: Path = MODELS
-    data: Path = Path(".inferq")
+    data: Path = DATA
     redis_url: str | None = None
     engine: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -77,6 +83,15 @@ class StackOptions:
         kinds = ((ApiProcess, self.api), (WorkerProcess, self.workers), (WebhookWorkerProcess, self.webhook_workers))
         names = [kind.name_of(number) for kind, count in kinds for number in range(1, count + 1)]
         return names if self.engine is not None else [*names, TritonServer.name]
+
+    @property
+    def key_command(self) -> str:
+        """What makes an API key for this stack, while it runs and while it does not."""
+        if self.redis_url is None:
+            return "inferq keys create NAME" + ("" if self.data == DATA else f" --data {shlex.quote(str(self.data))}")
+        if self.environment.get(REDIS_VARIABLE) == self.redis_url:
+            return "inferq keys create NAME"
+        return f"{REDIS_VARIABLE}={without_password(self.redis_url)} inferq keys create NAME"
 
     @property
     def is_durable(self) -> bool:
@@ -170,7 +185,7 @@ class EmbeddedStack:
         options = self.options
         await self._check_given()
         self._listener = open_listening_socket(options.host, options.port)
-        self._lock = _locked(options.data)
+        self._lock = lock(options.data)
         self._metrics = metrics_ports(options.environment, options.names)
         environment = dict(options.environment)
         environment |= webhook_environment(options.data, environment, is_local=not is_for_strangers(self._listener))
@@ -202,10 +217,7 @@ class EmbeddedStack:
 
     async def _start_store(self, found: StackEnvironment) -> str:
         """Start Valkey; returns its URL."""
-        data = self.options.data.absolute()
-        valkey = ValkeyServer(
-            found, data / "valkey", password=secrets.token_urlsafe(), log_path=data / "logs" / "valkey.log"
-        )
+        valkey = store_of(self.options.data, found, is_durable=self.options.is_durable)
         await self._start_stage(valkey, timeout_seconds=STORE_TIMEOUT_SECONDS)
         return valkey.url
 
@@ -230,10 +242,10 @@ class EmbeddedStack:
         """Raise StackError unless there is an API key: the api would not serve, and nothing else need start."""
         asked = await ask(environment, "api", "keys", "check")
         if asked.status != 0:
-            why = asked.complaint.removeprefix("inferq keys: ")
+            why, options = asked.complaint.removeprefix("inferq keys: "), self.options
             raise StackError(
-                f"refusing to listen on {self.options.host}, where anybody could use this service: {why}; or set "
-                f"{ALLOW_VARIABLE}=1 if everybody there may use it"
+                f"refusing to listen on {options.host}, where anybody could use this service: {why}; make one with "
+                f"`{options.key_command}`, or set {ALLOW_VARIABLE}=1 if everybody there may use it"
             )
 
     async def _start_product(self, environment: Mapping[str, str], listener: socket.socket) -> None:
@@ -305,18 +317,3 @@ class EmbeddedStack:
     async def _cancel(task: asyncio.Task[None] | asyncio.Task[bool]) -> None:
         task.cancel()
         await asyncio.wait((task,))
-
-
-def _locked(data: Path) -> int:
-    """A descriptor that holds the data folder's lock; StackError when another stack holds it, or it can't be made."""
-    try:
-        data.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StackError(f"the data folder {data} can't be written: {error.strerror}; use another --data") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise StackError(f"another stack runs on the data folder {data}: stop it, or use another --data") from error
-    return descriptor

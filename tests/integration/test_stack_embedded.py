@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from inferq.stack import TritonServer
+from inferq.stack import StackOptions, TritonServer
 from inferq.stack.environment import PROJECT_ROOT
 from inferq.stack.ports import free_port
 from inferq.stack.triton import free_shared_memory
@@ -271,8 +272,46 @@ def test_listening_beyond_loopback_is_refused_without_a_key(start_up: StartUp) -
     output, errors = up.process.communicate(timeout=60)
     assert up.process.returncode == 1
     assert output.split() == ["valkey", "ready"]
-    assert "inferq keys create NAME" in errors
     assert "INFERQ_ALLOW_UNAUTHENTICATED=1" in errors
+    (command,) = re.findall(r"make one with `(.+?)`", errors)
+    made = subprocess.run(
+        [sys.executable, "-m", "inferq.cli", *shlex.split(command)[1:]],
+        env={name: value for name, value in os.environ.items() if not name.startswith("INFERQ_REDIS")},
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (made.returncode, made.stdout[:7]) == (0, "inferq_"), made.stderr
+    start_up(host="0.0.0.0").wait_ready()
+
+
+def test_a_stack_that_must_keep_every_job_writes_each_to_disk_at_once(start_up: StartUp, tmp_path: Path) -> None:
+    up = start_up({"INFERQ_DURABLE": "1"})
+    up.read_until("^valkey ready")
+    assert "appendfsync always" in (tmp_path / "data" / "valkey" / "valkey.conf").read_text().splitlines()
+    up.process.terminate()
+    assert up.process.wait(60) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "command"),
+    [
+        ({}, "inferq keys create NAME"),
+        ({"data": Path("my data")}, "inferq keys create NAME --data 'my data'"),
+        (
+            {"redis_url": "redis://:pw@r:1/0", "environment": {"INFERQ_REDIS_URL": "redis://:pw@r:1/0"}},
+            "inferq keys create NAME",
+        ),
+        (
+            {"redis_url": "redis://:pw@r:1/0", "environment": {}},
+            "INFERQ_REDIS_URL=redis://***@r:1/0 inferq keys create NAME",
+        ),
+    ],
+)
+def test_the_command_that_makes_a_key_leads_to_the_queue_of_the_stack(options: dict[str, Any], command: str) -> None:
+    assert StackOptions(**options).key_command == command
 
 
 def test_with_a_key_it_listens_everywhere_and_asks_for_it(

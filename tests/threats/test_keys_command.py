@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from inferq.client import Client, RequestRefused
+from inferq.stack.environment import PROJECT_ROOT
+from inferq.stack.folder import lock
 from tests.api.conftest import emptied
 from tests.api.harness import Backend
 from tests.api.processes import api_process, environment
@@ -28,8 +32,13 @@ async def backend(valkey_url: str) -> Backend:
 
 def keys(*arguments: str, url: str = "", cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run `inferq keys …` to its end."""
+    return module("inferq.cli", "keys", *arguments, url=url, cwd=cwd)
+
+
+def module(*arguments: str, url: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run `python -m …` to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "inferq.cli", "keys", *arguments],
+        [sys.executable, "-m", *arguments],
         env=environment({"redis_url": url} if url else {}),
         cwd=cwd,
         capture_output=True,
@@ -100,8 +109,49 @@ async def test_the_redis_of_inferq_up_is_found_in_its_folder(backend: Backend, t
     missing = keys("list", cwd=tmp_path)
     assert missing.returncode == 2
     assert "INFERQ_REDIS_URL" in missing.stderr
+    assert not (tmp_path / ".inferq").exists()
     folder = tmp_path / ".inferq" / "valkey"
     folder.mkdir(parents=True)
-    (folder / "url").write_text(backend.url + os.linesep)
-    assert keys("create", "found", cwd=tmp_path).returncode == 0
+    running = lock(tmp_path / ".inferq")
+    try:
+        assert "has no Valkey (yet)" in keys("list", cwd=tmp_path).stderr
+        (folder / "url").write_text(backend.url + os.linesep)
+        assert keys("create", "found", cwd=tmp_path).returncode == 0
+    finally:
+        os.close(running)
     assert '"found"' in keys("list", "--json", url=backend.url).stdout
+
+
+async def test_a_key_can_be_made_before_inferq_up_ever_ran(tmp_path: Path) -> None:
+    made = keys("create", "ci", cwd=tmp_path)
+    assert (made.returncode, made.stdout[:7]) == (0, "inferq_")
+    assert f"No `inferq up` ever ran on {tmp_path / '.inferq'}" in made.stderr
+    assert '"ci"' in keys("list", "--json", cwd=tmp_path).stdout
+    refused = keys("create", "ci", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "ever ran" not in refused.stderr
+    assert not (tmp_path / ".inferq" / "valkey" / "url").exists()
+
+
+async def test_only_the_first_key_says_whose_the_jobs_before_it_are(backend: Backend) -> None:
+    first = keys("create", "ci", url=backend.url).stderr
+    assert "from now on every call needs one" in first
+    assert "--tenant local" in first
+    assert "first" not in keys("create", "other", url=backend.url).stderr
+
+
+async def test_a_first_key_of_the_tenant_of_those_jobs_needs_no_advice(backend: Backend) -> None:
+    made = keys("create", "ci", "--tenant", "local", url=backend.url).stderr
+    assert "from now on every call needs one" in made
+    assert "--tenant" not in made
+
+
+async def test_the_command_for_compose_makes_a_key_in_the_apis_image(backend: Backend) -> None:
+    """What the page says, run as the image's entry point would, on this Redis."""
+    page = (PROJECT_ROOT / "docs" / "security.md").read_text()
+    said = re.findall(r"^\$ docker compose -f deploy/docker-compose\.yml run --rm (\S+) (.+)$", page, re.MULTILINE)
+    ((service, command),) = said
+    assert service in yaml.safe_load((PROJECT_ROOT / "deploy" / "docker-compose.yml").read_text())["services"]
+    assert 'ENTRYPOINT ["python", "-m"]' in (PROJECT_ROOT / "deploy" / "Dockerfile").read_text()
+    made = module(*command.split(), url=backend.url)
+    assert (made.returncode, made.stdout[:7]) == (0, "inferq_")
