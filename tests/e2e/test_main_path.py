@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inferq.client import AsyncClient, Job
+from inferq.client import AsyncClient, Job, RequestRefused
 from tests.e2e.deployment import Deployment
 from tests.support.engine_http import EngineHttp
 from tests.support.eventually import eventually
@@ -86,6 +86,30 @@ async def test_raw_floats_come_back_bit_equal_alone_and_mixed_in_a_burst(deploym
     burst = [tensor(width) for width in WIDTHS * 20]
     echoed = await asyncio.gather(*(echo(array, deployment.clients[i % 2]) for i, array in enumerate(burst)))
     assert echoed == [array.tobytes() for array in burst]
+
+
+async def test_jobs_by_the_thousand_are_answered_in_order_and_made_once_however_often_they_are_sent(
+    deployment: Deployment,
+) -> None:
+    """B007."""
+    here, there = deployment.clients
+    items = [
+        {"input": np.array([number], np.uint32).view(np.float32)} for number in range(0x7FC00000, 0x7FC00000 + 1500)
+    ]
+    items[700] = {"nobody": np.zeros(1, np.float32)}
+    entries = await here.submit_many("identity", items, priority="low", idempotency_key="many")
+    again = await there.submit_many("identity", items, priority="low", idempotency_key="many")
+    refused = entries[700]
+    assert isinstance(refused, RequestRefused)
+    assert refused.code == "unknown_input"
+    jobs = [entry for entry in entries if isinstance(entry, Job)]
+    assert [job.id for job in jobs] == [entry.id for entry in again if isinstance(entry, Job)]
+    assert len(jobs) == len(items) - 1
+    done = await there.wait_many(jobs, 90)
+    assert {job.status for job in done} == {"succeeded"}
+    for place in (0, 999, 1498):
+        item = items[place if place < 700 else place + 1]
+        assert (await here.result(done[place]))["output"].tobytes() == item["input"].tobytes()
 
 
 async def test_a_job_is_seen_waited_for_and_canceled_through_the_other_api(deployment: Deployment) -> None:
