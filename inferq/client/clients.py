@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import concurrent.futures
 import ipaddress
 import os
 import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from threading import Event
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
@@ -26,6 +25,7 @@ from inferq.client.errors import InferqError, ProblemError
 from inferq.client.flows import Flow, Flows, Page, Patience, Pause, Send
 from inferq.client.job import Job
 from inferq.client.requests import Options
+from inferq.client.threads import side_by_side
 
 if TYPE_CHECKING:
     from inferq.client.batches import Arrays
@@ -154,18 +154,9 @@ class Client(_Base):
         Raises WaitTimeout where one is not done `timeout` seconds from now, and at once a refusal that stands among
         the jobs. The jobs go on, whatever is raised.
         """
-        ids, begun_at, is_over = _ids(jobs), self._flows.now(), Event()
-        pool = concurrent.futures.ThreadPoolExecutor(max(1, connections), "inferq-wait")
-        try:
-            waits = [
-                pool.submit(self._run, self._flows.wait(job_id, timeout, begun_at), is_over.is_set) for job_id in ids
-            ]
-            for wait in concurrent.futures.wait(waits, return_when=concurrent.futures.FIRST_EXCEPTION).done:
-                wait.result()  # raises what ended the waiting
-            return [wait.result() for wait in waits]
-        finally:
-            is_over.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+        ids, begun_at = _ids(jobs), self._flows.now()
+        waits = [partial(self._run, self._flows.wait(job_id, timeout, begun_at)) for job_id in ids]
+        return side_by_side(waits, connections)
 
     def result(self, job_id: str | Job) -> dict[str, Any]:
         """Outputs by name: numpy arrays, bit for bit what the engine gave, or lists of `{label, index, score}`.

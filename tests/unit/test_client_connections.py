@@ -1,6 +1,9 @@
 """Both clients over real sockets: they carry out what the flows decide, and nothing else differs between them."""
 
+import asyncio
 import inspect
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -95,6 +98,35 @@ async def test_a_wait_for_many_ends_with_the_first_that_is_lost_and_is_no_longer
             await ask(server.url, lambda client: client.wait_many([ID, lost]))
         with pytest.raises(WaitTimeout):
             await ask(server.url, lambda client: client.wait_many([ID, ID], 0))
+
+
+WAITS_FOR_A_LOST_JOB = """
+import sys
+from inferq.client import Client, NotFound
+with Client(sys.argv[1]) as client:
+    try:
+        client.wait_many(["0" * 32, "f" * 32])
+    except NotFound:
+        print("lost")
+"""
+
+
+async def test_a_process_ends_although_others_are_still_asked_for() -> None:
+    let_go = threading.Event()
+
+    def answered(seen: Seen) -> Answer:
+        if "f" * 32 in seen.path:
+            return Answer(404, {"code": "unknown_job"})
+        let_go.wait(60)
+        return Answer(200, DONE)
+
+    with scripted_server(answered) as server:
+        try:
+            command = [sys.executable, "-c", WAITS_FOR_A_LOST_JOB, server.url]
+            ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=30)
+        finally:
+            let_go.set()
+    assert (ended.returncode, ended.stdout) == (0, b"lost\n"), ended.stderr
 
 
 async def test_a_refusal_among_the_jobs_that_are_waited_for_is_raised_before_anything_is_asked(ask: Ask) -> None:
