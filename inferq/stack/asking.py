@@ -32,5 +32,6 @@ async def ask(environment: Mapping[str, str], *command: str) -> Answer:
     except BaseException:
         with suppress(ProcessLookupError):
             process.kill()
+        await process.wait()
         raise
     return Answer(process.returncode or 0, *(text.decode(errors="replace").strip() for text in (output, complaint)))

@@ -18,7 +18,7 @@ from tests.e2e.deployment import Deployment
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.engine, pytest.mark.server]
 
 COFFEE = PROJECT_ROOT / "examples" / "images" / "coffee.jpg"
-MARK = "INFERQ_TEST_MARK"
+MARK = "A_TEST_OF_INFERQ"
 """An environment variable that every descendant of a command inherits, whatever becomes of its parent."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from inferq.stack import StackEnvironment, StackError
+from inferq.stack.asking import ask
 from inferq.stack.given import check_engine, check_redis, unknown_variables
 from inferq.stack.ports import free_port
 from tests.failure.sentinels import SERVICE, start_sentinel
+from tests.support.eventually import eventually
+from tests.support.processes import command_line, descendants, is_alive
 from tests.support.servers import StartValkey
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +100,23 @@ async def test_a_service_that_no_sentinel_knows_and_a_sentinel_taken_for_redis_a
             await check_redis(f"redis://127.0.0.1:{port}/0", os.environ, told.append)
     finally:
         sentinel.kill()
+
+
+async def test_a_question_that_nobody_waits_for_any_more_is_not_asked_on() -> None:
+    def asked() -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if "time.sleep(600)" in command_line(pid)]
+
+    async def is_asked() -> bool:
+        return bool(asked())
+
+    asking = asyncio.create_task(ask(os.environ, "timeit", "-n1", "-r1", "import time; time.sleep(600)"))
+    try:
+        await eventually(is_asked)
+        (pid,) = asked()
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])
+    assert not is_alive(pid)
 
 
 async def test_a_variable_that_nothing_reads_is_named() -> None:
