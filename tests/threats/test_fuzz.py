@@ -1,6 +1,7 @@
-"""T: Multipart, T: JSON/msgpack/tensor, T: Image/audio/archive, T: Content-Encoding: no body is answered with 5xx.
+"""T: Multipart, T: JSON/msgpack/tensor, T: Image/audio/archive, T: Content-Encoding, T: List/cancel/replay: no body,
+header or cursor is answered with 5xx.
 
-Each parser is fed damaged bodies through the whole application for FUZZ_SECONDS (a second by default; `make fuzz` takes
+Each parser is fed damaged input through the whole application for FUZZ_SECONDS (a second by default; `make fuzz` takes
 60). The seed stands in the failure, so that it can be run again with FUZZ_SEED.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgpack
@@ -24,7 +26,7 @@ from api.formats import npy
 from jobs.datatypes import Datatype
 from jobs.spec import InputKind, InputSpec, ModelSpec, OutputSpec
 from jobs.tensors import Tensor
-from tests.api.harness import Api, Backend, identity_spec, running_api
+from tests.api.harness import Api, Backend, floats, identity_spec, running_api
 from tests.threats.tenants import a_document
 
 pytestmark = pytest.mark.anyio
@@ -150,6 +152,82 @@ async def test_a_damaged_body_is_refused_or_taken_and_never_breaks_anything(pars
             await _forget(api, answer)
     assert min(seen) < 300 or SECONDS < 10
     assert max(seen) > 202 or SECONDS < 10
+
+
+Line = tuple[str, str, tuple[bytes, ...], set[int]]
+"""A path, the header that is damaged (or `?` and a query parameter), good values of it, and the statuses there are."""
+
+LINES: dict[str, Line] = {
+    "last-event-id": ("/jobs/{id}/events", "Last-Event-ID", (b"{event}", b'"{event}"', b"1", b""), {200, 204}),
+    "cursor": ("/jobs", "?cursor", (b"{cursor}", b"", b"MTox"), {200, 422}),
+    "prefer": (
+        "POST /jobs",
+        "Prefer",
+        (b"wait=1", b'respond-async, wait="1"; a=b', b"wait=1;wait=2, handling=lenient", b"WAIT = 999999999"),
+        {201, 202},
+    ),
+    "accept": (
+        "/jobs/{id}/result",
+        "Accept",
+        (b"application/x-npy;q=0.5, application/json;q=0.1, */*;q=0", b"application/*", b"text/html", b"*/*;q=1.000"),
+        {200, 406},
+    ),
+    "if-none-match": ("/jobs/{id}", "If-None-Match", (b"{etag}", b'W/{etag}, "a,b"', b"*", b'"\\""'), {200, 304}),
+    "if-none-match of a result": ("/jobs/{id}/result", "If-None-Match", (b"{result_etag}", b"*", b'"1"'), {200, 304}),
+    "range": ("/jobs/{id}/result", "Range", (b"bytes=0-3", b"bytes=-1,2-", b"bytes=5-1", b"items=0-"), {200}),
+    "range of a file": ("/docs/swagger-ui.css", "Range", (b"bytes=0-3", b"bytes=-1,2-", b"bytes=5-1"), {200}),
+}
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("line", LINES)
+async def test_a_damaged_header_or_cursor_is_refused_or_taken_and_never_breaks_anything(line: str) -> None:
+    path, name, values, statuses = LINES[line]
+    rng = Random(f"{SEED} {line}")
+    seen: set[int] = set()
+    async with running_api(Backend(), models=[identity_spec()], max_wait_seconds=0.001) as api:
+        known = await _a_finished_job(api)
+        method, _, target = path.rpartition(" ")
+        good = [_filled(value, known) for value in values]
+        ends_at = time.monotonic() + SECONDS
+        while time.monotonic() < ends_at:
+            value = rng.choice(good)
+            value = value if rng.random() < 0.2 else _one_line(damaged(rng, value))
+            is_header = not name.startswith("?")
+            answer = await api.client.request(
+                method or "GET",
+                _filled(target.encode(), known).decode() + ("" if is_header else f"{name}={quote(value)}"),
+                headers=[(name.encode(), value)] if is_header else None,
+                json=a_document() if method else None,
+            )
+            assert answer.status_code in statuses, f"FUZZ_SEED={SEED}: {answer.text} for {value!r}"
+            seen.add(answer.status_code)
+            if method:
+                await _forget(api, answer)
+    assert seen == statuses - {201} or SECONDS < 10
+
+
+async def _a_finished_job(api: Api) -> dict[bytes, bytes]:
+    """What clients know of a job that has ended, and of the page behind it, by the names in LINES."""
+    _, job_id = await api.submit(), await api.submit()
+    for claimed in await api.hand.claim(2):
+        await api.hand.succeed(claimed, floats(1.0, 2.0))
+    shown, result = await api.get(f"/jobs/{job_id}"), await api.get(f"/jobs/{job_id}/result")
+    etag = shown.headers["etag"].removeprefix("W/")
+    page = (await api.get("/jobs", params={"limit": 1})).json()
+    known = {"id": job_id, "etag": etag, "event": etag.strip('"'), "result_etag": result.headers["etag"]}
+    return {key.encode(): value.encode() for key, value in {**known, "cursor": page["next_cursor"]}.items()}
+
+
+def _filled(text: bytes, known: dict[bytes, bytes]) -> bytes:
+    for key, value in known.items():
+        text = text.replace(b"{%b}" % key, value)
+    return text
+
+
+def _one_line(value: bytes) -> bytes:
+    """As a header's value can arrive: a server parses no other."""
+    return bytes(byte for byte in value if byte not in b"\r\n\0").strip()
 
 
 async def _forget(api: Api, answer: httpx.Response) -> None:
