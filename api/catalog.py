@@ -75,6 +75,8 @@ class Catalog:
         for worker in workers:
             for model, lane in worker.lanes.items():
                 lanes.setdefault(model, []).append(lane)
+            for model, reason in worker.unloaded.items():
+                models.setdefault(model, ModelSpec.unloaded(model, reason))
         self._models, self._lanes = models, lanes
         self.workers = [worker for worker in workers if worker.role is WorkerRole.INFERENCE]
         self.webhook_workers = [worker for worker in workers if worker.role is WorkerRole.WEBHOOKS]

@@ -51,6 +51,8 @@ class WorkerBeat:
     version: str
     lanes: Mapping[str, LaneBeat] = field(default_factory=dict)
     role: WorkerRole = WorkerRole.INFERENCE
+    unloaded: Mapping[str, str] = field(default_factory=dict)
+    """Models that its engine has and could not load, with the engine's reason."""
 
 
 class Registry:
@@ -174,6 +176,7 @@ def _beat(raw: bytes) -> WorkerBeat | None:
                 for name, lane in plain["lanes"].items()
             }
             role = WorkerRole(plain["role"])
-            return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes, role)
+            unloaded = {str(name): str(why) for name, why in plain.get("unloaded", {}).items()}
+            return WorkerBeat(plain["id"], plain["host"], plain["pid"], plain["version"], lanes, role, unloaded)
     except codec.CodecError:
         return None

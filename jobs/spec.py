@@ -99,6 +99,11 @@ class ModelSpec:
     has_fixed_batch: bool = False
     """Whether the model takes exactly `max_batch_size` rows: smaller batches are filled up with zeros."""
 
+    @classmethod
+    def unloaded(cls, name: str, reason: str) -> "ModelSpec":
+        """What is known of a model that its engine could not load."""
+        return cls(name, (), 0, (), (), refusal=f"The engine could not load it: {reason}")
+
     def input(self, name: str) -> InputSpec | None:
         """The input of this name."""
         return _named(self.inputs, name)

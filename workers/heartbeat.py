@@ -28,12 +28,18 @@ class Heartbeat:
     """Several beats a lease, so that one that gets lost harms nothing; one at once when a lane's state changes."""
 
     def __init__(
-        self, tools: Tools, registry: Registry, version: str, beats: Callable[[], Mapping[str, LaneBeat]]
+        self,
+        tools: Tools,
+        registry: Registry,
+        version: str,
+        beats: Callable[[], Mapping[str, LaneBeat]],
+        unloaded: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._tools = tools
         self._registry = registry
         self._version = version
         self._beats = beats
+        self._unloaded = unloaded
         self._listener = Listener(tools.store.connection, [CANCEL_CHANNEL], self._on_canceled, lambda: None)
         self.missed = 0
         """Beats in a row that did not reach Redis."""
@@ -42,6 +48,7 @@ class Heartbeat:
         """Beat for ever."""
         pause_seconds = min(_LONGEST_PAUSE_SECONDS, self._tools.settings.lease_seconds / _BEATS_PER_LEASE)
         while True:
+            self._tools.changed.clear()  # what changes from here on is told in this beat or at once after it
             try:
                 await self.run_once()
                 self.missed = 0
@@ -59,7 +66,14 @@ class Heartbeat:
             if self._tools.flights.drop(lost):
                 log.info("job %s: attempt %d is not ours any more", *lost)
         await self._registry.beat(
-            WorkerBeat(self._tools.worker_id, socket.gethostname(), os.getpid(), self._version, dict(self._beats()))
+            WorkerBeat(
+                self._tools.worker_id,
+                socket.gethostname(),
+                os.getpid(),
+                self._version,
+                dict(self._beats()),
+                unloaded=dict(self._unloaded()),
+            )
         )
 
     async def listen(self) -> None:
@@ -73,7 +87,6 @@ class Heartbeat:
 
     async def _pause(self, seconds: float) -> None:
         """Wait, but not while the world is told a wrong lane state."""
-        self._tools.changed.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._tools.changed.wait()

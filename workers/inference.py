@@ -94,7 +94,11 @@ class InferenceWorker(ProcessWorker):
         """Leases and cancels, the reaper, the models that the engine has, and arq's own round."""
         lanes = self._serving.lanes
         heartbeat = Heartbeat(
-            self._tools, self._registry, version("inferq"), lambda: {name: lane.beat() for name, lane in lanes.items()}
+            self._tools,
+            self._registry,
+            version("inferq"),
+            lambda: {name: lane.beat() for name, lane in lanes.items()},
+            lambda: self._serving.unloaded,
         )
         return {
             "heartbeat": heartbeat.run,

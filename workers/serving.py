@@ -5,7 +5,7 @@ It owns the lanes' births; it must not claim or settle jobs.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from jobs.connection import StoreError
@@ -14,6 +14,8 @@ from jobs.registry import Registry
 from jobs.spec import ModelSpec
 from workers.lane import Lane
 from workers.tools import Tools
+from workers.triton.errors import sentence
+from workers.triton.messages import IndexEntry
 
 _ENGINE_TIMEOUT_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
@@ -30,6 +32,8 @@ class Serving:
         self._start_lane = start_lane
         self._published: dict[str, ModelSpec] = {}
         self.lanes: dict[str, Lane] = {}
+        self.unloaded: Mapping[str, str] = {}
+        """Why the engine could not load models that it has; without those that have a lane since they once were."""
 
     async def run(self) -> None:
         """Look again for ever; soon after a failure, at leisure otherwise."""
@@ -67,6 +71,7 @@ class Serving:
         index = await self._tools.engine.index(_ENGINE_TIMEOUT_SECONDS)
         wanted = self._tools.settings.models
         names = sorted({entry.name for entry in index if entry.is_ready and (not wanted or entry.name in wanted)})
+        self._note_unloaded(index)
         specs = [spec for name in names if (spec := await self._describe(name)) is not None]
         changed = [spec for spec in specs if self._published.get(spec.name) != spec]
         known = await self._registry.model_names()
@@ -77,6 +82,20 @@ class Serving:
         if changed:
             self._tools.changed.set()
         await self._publish_statistics(set(names))
+
+    def _note_unloaded(self, index: Sequence[IndexEntry]) -> None:
+        wanted, ready = self._tools.settings.models, {entry.name for entry in index if entry.is_ready}
+        unloaded = {
+            entry.name: sentence(entry.reason)
+            for entry in index
+            if entry.has_failed and not (entry.name in ready or entry.name in self.lanes)
+            if not wanted or entry.name in wanted
+        }
+        if unloaded != self.unloaded:
+            for name in unloaded.keys() - self.unloaded.keys():
+                log.warning("model %s: the engine could not load it: %s", name, unloaded[name])
+            self.unloaded = unloaded
+            self._tools.changed.set()
 
     async def _publish_statistics(self, names: set[str]) -> None:
         """Nothing that serves depends on them, and an engine may have been built without."""

@@ -18,13 +18,13 @@ AFTER_DRAIN_SECONDS = 5.0
 """What a process gets on top of its drain time before it is killed."""
 
 
-def refused_models(api_address: tuple[str, int]) -> int:
-    """How many models the workers refuse to serve; 0 where the api tells only those who have a key."""
+def refused_models(api_address: tuple[str, int]) -> dict[str, str]:
+    """The models that can't be served, and why; none where the api tells only those who have a key."""
     status, body = http_get(*api_address, "/models")
     if status != 200:
-        return 0
+        return {}
     models: list[dict[str, Any]] = json.loads(body)["models"]
-    return sum(1 for model in models if model["refusal"])
+    return {model["name"]: model["refusal"] for model in models if model["refusal"]}
 
 
 class Command:

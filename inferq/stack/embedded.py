@@ -47,6 +47,8 @@ DEFAULT_DRAIN_SECONDS = 30.0
 ENGINE_KEEPALIVE_SECONDS = 10
 ENGINE_TIMEOUT_SECONDS = 300.0
 PRODUCT_TIMEOUT_SECONDS = 60.0
+TOLD_REFUSALS = 5
+"""Of so many models a start says why they can't be served."""
 ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -292,9 +294,11 @@ class EmbeddedStack:
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         await self._supervisor.wait_ready(*workers, *couriers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
-        if refused := await asyncio.to_thread(refused_models, address):
-            count = "1 model" if refused == 1 else f"{refused} models"
-            self._report(f"{count} can't be served: `inferq models --url {self.url}` says why")
+        refused = await asyncio.to_thread(refused_models, address)
+        for name in list(refused)[:TOLD_REFUSALS]:
+            self._report(f"model {name} can't be served: {refused[name]}")
+        if len(refused) > TOLD_REFUSALS:
+            self._report(f"{len(refused) - TOLD_REFUSALS} more can't: `inferq models --url {self.url}` says why")
         for line in self._metrics.lines():
             self._report(line)
         self._report(f"ready: {self.url}")

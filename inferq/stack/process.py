@@ -30,7 +30,7 @@ class Program:
     `environment` is the whole environment. `stop_grace_seconds` lie between SIGTERM and SIGKILL. Should the parent die
     without stopping it, the program is killed; with `has_children` it is told to stop, and killed with them after the
     grace. `complaint` matches the start of the log lines that say what went wrong, in a log that is mostly something
-    else.
+    else; where it has a group `said`, that is shown of them.
     """
 
     name: str
@@ -137,7 +137,8 @@ class Process:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()
-            complaints = [line for line in lines if self.program.complaint.match(line)]
+            found = [match for line in lines if (match := self.program.complaint.match(line))]
+            complaints = [match.groupdict().get("said") or match.string for match in found]
             return (complaints or lines)[-count:]
         return []
 

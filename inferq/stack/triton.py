@@ -26,6 +26,12 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory appea
 EXIT_TIMEOUT_SECONDS = 5
 """How long Triton lets running calls finish when told to stop; whoever needs more drains its callers first."""
 
+COMPLAINT = re.compile(
+    r"(?:E\d{4} \S+ \d+ \S+\] (?!\"CudaDriverHelper)|\[libprotobuf ERROR [^\]]*\] |(?=error: ))(?P<said>.+)"
+)
+"""What its log says of models that it can't load, the place in a `config.pbtxt` included, without tables and source
+files; that it has no GPU is nothing wrong."""
+
 CLIENT_PING_MS = 5000
 """Shortest interval between keepalive pings that a client may use: half of what our workers do."""
 
@@ -84,7 +90,7 @@ class TritonServer:
                 log_path=log_path or work_dir / "triton.log",
                 stop_grace_seconds=EXIT_TIMEOUT_SECONDS + 5,
                 has_children=True,  # its stubs; one that is still starting never notices that Triton died
-                complaint=re.compile(r"E\d{4} |error: "),  # its start ends in tables that say nothing
+                complaint=COMPLAINT,
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,21 @@ async def test_a_model_that_nobody_registered_is_a_404_that_lists_the_known_ones
     response = await api.get(f"/models/{name}")
     assert (response.status_code, response.json()["code"]) == (404, "unknown_model")
     assert response.json()["models"] == [MODEL]
+
+
+async def test_a_model_that_an_engine_could_not_load_is_shown_and_refused_with_the_reason(api: Api) -> None:
+    unloaded = {"broken": "It raised.", MODEL: "Another engine could."}
+    await api.beat(replace(a_worker(), unloaded=unloaded))
+    shown = {model["name"]: model["refusal"] for model in (await api.get("/models")).json()["models"]}
+    assert shown["broken"] == "The engine could not load it: It raised."
+    assert shown[MODEL] is None
+    refused = await api.post(model="broken")
+    assert 400 <= refused.status_code < 500
+    assert "It raised." in refused.json()["detail"]
+    for path in ("/models/broken", "/v2/models/broken", "/v2/models/broken/ready"):
+        assert (await api.get(path)).status_code < 500
+    await api.beat(a_worker())
+    assert (await api.post(model="broken")).status_code == 404
 
 
 async def test_a_model_whose_name_needs_quoting_has_a_path_that_works(api: Api) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from jobs import codec, keys
@@ -124,6 +126,17 @@ async def test_depths_count_queued_and_running_jobs(rig: Rig) -> None:
     await rig.store.settle([Release(lease, 500)])
     assert await rig.registry.depths([MODEL]) == {MODEL: (4, 0)}
     assert await rig.registry.depths([]) == {}
+
+
+async def test_what_an_engine_could_not_load_is_told_and_an_older_worker_tells_nothing(rig: Rig) -> None:
+    await rig.registry.beat(WorkerBeat("w", "host", 42, "1.0", unloaded={"broken": "It raised."}))
+    (beat,) = await rig.registry.workers()
+    assert beat.unloaded == {"broken": "It raised."}
+    (raw,) = await rig.redis.hvals(keys.WORKERS_KEY)
+    at, older = raw[: -len(codec.encode(asdict(beat)))], {k: v for k, v in asdict(beat).items() if k != "unloaded"}
+    await rig.redis.hset(keys.WORKERS_KEY, "w", at + codec.encode(older))
+    (beat,) = await rig.registry.workers()
+    assert beat.unloaded == {}
 
 
 async def test_a_queue_is_as_old_as_the_job_that_is_next(rig: Rig) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,8 +23,9 @@ from inferq.stack import StackOptions, TritonServer
 from inferq.stack.environment import PROJECT_ROOT
 from inferq.stack.ports import free_port
 from inferq.stack.triton import free_shared_memory
+from tests.support.models import TEST_MODELS
 from tests.support.processes import command_line, descendants, is_alive, wait_for
-from tests.support.servers import StartValkey
+from tests.support.servers import StartEngine, StartValkey
 from tools.render_docs import FAMILIES
 
 pytestmark = [pytest.mark.process, pytest.mark.engine, pytest.mark.server]
@@ -211,9 +213,9 @@ def test_given_parts_are_used_and_not_started_or_stopped(
     valkey = start_valkey()
     up = start_up(redis_url=valkey.url, engine=engine.grpc_address)
     up.wait_ready()
-    *parts, refusals, ready = up.lines
+    *parts, refusal, ready = up.lines
     assert [line.split()[0] for line in parts] == ["api-1", "worker-1", "webhook-worker-1"]
-    assert re.search(r"^\d+ models? can't be served: `inferq models --url http://.*` says why$", refusals)
+    assert re.search(r"^model sequence can't be served: The model keeps state between", refusal)
     assert ready.startswith("ready: http://")
     up.process.terminate()
     assert up.process.wait(60) == 0
@@ -255,6 +257,41 @@ def page(port: int) -> str:
     text = connection.getresponse().read().decode()
     connection.close()
     return text
+
+
+def test_a_model_that_a_given_engine_could_not_load_is_told_with_the_engines_reason(
+    start_up: StartUp, start_engine: StartEngine, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    for name in ("affine", "broken"):
+        shutil.copytree(TEST_MODELS / "affine", models / name)
+    config = models / "broken" / "config.pbtxt"
+    config.write_text(config.read_text().replace("affine", "broken"))
+    (models / "broken" / "1" / "model.py").write_text("raise RuntimeError('no weights')\n")
+    engine = start_engine([models], extra_flags=("--exit-on-error=false", "--strict-readiness=false"))
+    up = start_up(engine=engine.grpc_address)
+    up.wait_ready()
+    said = "The engine could not load it: Internal: RuntimeError: no weights"
+    assert up.lines[-2] == f"model broken can't be served: {said}"
+    shown = subprocess.run(
+        [sys.executable, "-m", "inferq.cli", "models", "--url", f"http://127.0.0.1:{up.port}"],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert [line.split("\t")[:2] for line in shown.splitlines()] == [["affine", "yes"], ["broken", said]]
+
+
+def test_a_configuration_that_cannot_be_read_is_told_with_the_place_in_it(start_up: StartUp, tmp_path: Path) -> None:
+    (tmp_path / "models" / "broken" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "broken" / "config.pbtxt").write_text('backend: "python"\ninput [ { nme: "x" } ]\n')
+    up = start_up(models=str(tmp_path / "models"))
+    _, errors = up.process.communicate(timeout=60)
+    assert '2:14: Message type "inference.ModelInput" has no field named "nme".' in errors
+    assert "Poll failed for model directory 'broken'" in errors
+    assert "Cuda" not in errors
 
 
 def test_two_stacks_never_share_a_data_folder(start_up: StartUp) -> None:

@@ -15,6 +15,9 @@ ParameterValue = bool | int | float | str
 READY: Final = "READY"
 """The state of an `IndexEntry` that takes requests."""
 
+UNAVAILABLE: Final = "UNAVAILABLE"
+"""The state of one that was unloaded, or that could not be loaded."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchTensor:
@@ -97,6 +100,11 @@ class IndexEntry:
     def is_ready(self) -> bool:
         """The engine takes requests for it."""
         return self.state == READY
+
+    @property
+    def has_failed(self) -> bool:
+        """The engine tried to load it and could not; one that somebody unloaded has not failed."""
+        return self.state == UNAVAILABLE and self.reason not in ("", "unloaded")
 
 
 @dataclass(frozen=True, slots=True)
