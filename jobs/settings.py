@@ -65,7 +65,9 @@ class StoreSettings(Settings):
         allow_inf_nan=False,
         description="jobs that one tenant may submit a second, ten seconds' worth at once; else 429; 0 = any",
     )
-    metrics_port: int = Field(0, ge=0, le=65_535, description="port that Prometheus reads /metrics from; 0 = none")
+    metrics_port: int = Field(
+        0, ge=0, le=65_535, description="port of /metrics, under inferq up the first of them; 0 = none"
+    )
     metrics_host: str = Field("127.0.0.1", min_length=1, description="address of that port")
     log_level: str = Field(
         "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="least severe level that is logged"
