@@ -43,6 +43,11 @@ class Caller:
         """Whether this model exists for them."""
         return self.key is None or not self.key.models or model in self.key.models
 
+    @property
+    def may_read(self) -> bool:
+        """Whether they may see jobs, messages and models, in whatever answer."""
+        return self.key is None or self.key.permits(KeyScope.READ)
+
 
 class Failures:
     """Failed attempts by address, so that nobody can go on guessing; who was let in before is not locked out by others.

@@ -21,6 +21,8 @@ _ENDS: Final = {
     State.EXPIRED: JobError(ErrorCode.EXPIRED, "No worker took it within its queue_ttl_seconds."),
 }
 _NOT_IN_LISTS: Final = frozenset({"queue", "output", "output_omitted"})
+_IN_RECEIPTS: Final = ("id", "status", "done", "created_at", "run_at", "started_at", "finished_at", "expires_at")
+_ALWAYS_LINKED: Final = ("self", "result", "events", "cancel")
 _RAN_TO_AN_END: Final = frozenset({State.SUCCEEDED, State.FAILED})
 _ERRORLESS: Final = frozenset({State.QUEUED, State.IN_PROGRESS, State.SUCCEEDED})
 
@@ -116,6 +118,13 @@ def summary(job: Job) -> dict[str, Any]:
     """The job object of a list: without what takes a look at the queue or at outputs."""
     whole = job_object(Inspection(job, rank=-1, depth=0, now_ms=0), ())
     return {name: value for name, value in whole.items() if name not in _NOT_IN_LISTS}
+
+
+def receipt(job: Job) -> dict[str, Any]:
+    """The job object for somebody who may act on the job and not read it: its id, state, times and links."""
+    whole = job_object(Inspection(job, rank=-1, depth=0, now_ms=0), ())
+    urls = {name: path for name, path in whole["urls"].items() if name in _ALWAYS_LINKED}
+    return {name: whole[name] for name in _IN_RECEIPTS} | {"urls": urls}
 
 
 def error_object(error: JobError) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _RESULT: Final = {
 CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
     {
         "job": _JOB,
+        "job or receipt": {"application/json": {"schema": {"anyOf": [ref("Job"), ref("JobReceipt")]}}},
         "result": _RESULT,
         "events": {"text/event-stream": {}},
         "asset": {media: {"schema": _BINARY} for media in ("text/javascript", "text/css", "image/png")},
@@ -64,6 +65,10 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
             "Retry-After": {"schema": _TEXT, "description": "Seconds to wait before asking again, while not done"},
             "Idempotent-Replayed": {"schema": _TEXT, "description": "true: an earlier request of this key made it"},
             "Preference-Applied": {"schema": _TEXT, "description": "Which preference was honoured"},
+        },
+        "job or receipt": {
+            "ETag": {"schema": _TEXT, "description": "Changes with the job's state"},
+            "Retry-After": {"schema": _TEXT, "description": "Seconds to wait before asking again, while not done"},
         },
         "result": {
             "ETag": {"schema": _TEXT, "description": "Strong: a result never changes"},

@@ -81,6 +81,7 @@ _JOB: Final[dict[str, Schema]] = {
     "metadata": {"type": "object"},
     "urls": {"type": "object", "additionalProperties": TEXT},
 }
+_TIMES: Final = ("created_at", "run_at", "started_at", "finished_at", "expires_at")
 _JOB_NOW: Final[dict[str, Schema]] = {
     "queue": record(
         position={"type": ["integer", "null"]},
@@ -124,6 +125,10 @@ OPTIONS: Final = _OPTIONS
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": record(**_JOB, **_JOB_NOW),
     "JobSummary": record(**_JOB),
+    "JobReceipt": {
+        **record(**{name: _JOB[name] for name in ("id", "status", "done", *_TIMES, "urls")}),
+        "description": "A job for a key without the scope `read`",
+    },
     "JobError": _ERROR,
     "Output": _OUTPUT,
     "JobPage": record(jobs=array(ref("JobSummary")), next_cursor={"type": ["string", "null"]}),

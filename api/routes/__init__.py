@@ -25,6 +25,7 @@ _STRICT: Final = ("jobs", "webhooks", "models")
 """Endpoints of these tags take no unknown query parameter; where there is a body, options are its matter."""
 
 _JOB: Final = ((200, "job"), (201, "job"), (202, "job"))
+_CANCELED: Final = ((200, "job or receipt"), (202, "job or receipt"))
 
 ENDPOINTS: Final = (
     Endpoint(
@@ -75,7 +76,9 @@ ENDPOINTS: Final = (
         ("job_id", "last-event-id"),
         ((200, "events"),),
     ),
-    Endpoint("POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 422, 503), ("job_id",), _JOB),
+    Endpoint(
+        "POST", "/jobs/{job_id}/cancel", jobs.cancel_job, "jobs", (200, 202, 404, 422, 503), ("job_id",), _CANCELED
+    ),
     Endpoint(
         "GET",
         "/jobs/{job_id}/result",

@@ -3,7 +3,7 @@
 It turns names into things or into a 404; it must not do anything with them.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -73,5 +73,7 @@ async def known_model(request: Request, name: str) -> ModelSpec:
         return spec
     if not catalog.models:
         raise Problem(ProblemCode.NO_MODELS_YET, "No worker has registered a model yet. Try again soon.")
-    known = [model.name for model in visible_models(request)]
-    raise Problem(ProblemCode.UNKNOWN_MODEL, f"There is no model {name[:_LONGEST_SHOWN]!r}.", models=known)
+    known: dict[str, Any] = {}
+    if caller(request).may_read:
+        known["models"] = [model.name for model in visible_models(request)]
+    raise Problem(ProblemCode.UNKNOWN_MODEL, f"There is no model {name[:_LONGEST_SHOWN]!r}.", **known)

@@ -7,6 +7,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api.routes.access import caller, services
 from api.services import Services
 from jobs import view
 from jobs.outputs import inline_output
@@ -19,18 +20,29 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 
 async def job_response(
-    services: Services, found: Inspection, status: int = 200, headers: Mapping[str, str] | None = None
+    request: Request,
+    found: Inspection,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    *,
+    is_submitters: bool = False,
 ) -> Response:
-    """The job object with its ETag; while it is not done, with the pause that a polling client should make."""
+    """The job object with its ETag; while it is not done, with the pause that a polling client should make.
+
+    Who may not read gets what names the job and its times, unless this request submitted it (`is_submitters`): they
+    know what they sent, and what comes of it is what they asked for.
+    """
     job = found.job
-    every = {"ETag": view.etag(job), **({} if job.state.is_terminal else {"Retry-After": "1"}), **(headers or {})}
-    return json_response(await job_object(services, found), status, every)
+    every = {**({} if job.state.is_terminal else {"Retry-After": "1"}), **(headers or {})}
+    if not (is_submitters or caller(request).may_read):
+        return json_response(view.receipt(job), status, every)
+    return json_response(await job_object(services(request), found), status, {"ETag": view.etag(job), **every})
 
 
-async def job_object(services: Services, found: Inspection) -> dict[str, Any]:
+async def job_object(shared: Services, found: Inspection) -> dict[str, Any]:
     """The job object, for `orjson`, with the output where it is small enough; raises StoreError."""
-    output, is_omitted = await inline_output(services.store, found, services.settings.inline_output_bytes)
-    lanes = services.catalog.lanes(found.job.request.model)
+    output, is_omitted = await inline_output(shared.store, found, shared.settings.inline_output_bytes)
+    lanes = shared.catalog.lanes(found.job.request.model)
     return view.job_object(found, lanes, output, is_omitted=is_omitted)
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api import query
 from api.problems import Problem, ProblemCode
-from api.routes.access import job_reference, services, tenant, unknown_job
+from api.routes.access import caller, job_reference, services, tenant, unknown_job
 from api.routes.answers import json_response
 from api.services import Services
 from jobs.deliveries import Attempt, Deliveries, Delivery, Redelivered
@@ -36,7 +36,7 @@ async def list_deliveries(request: Request) -> Response:
 
 
 async def redeliver_job(request: Request) -> Response:
-    """Send a job's messages again, delivered or not, from the start of the schedule."""
+    """Send a job's messages again, delivered or not, from the start of the schedule. Who may read sees them, too."""
     shared = services(request)
     job = await _job(request, shared)
     deliveries = Deliveries(shared.store.connection)
@@ -44,7 +44,7 @@ async def redeliver_job(request: Request) -> Response:
     if not ids:
         raise Problem(ProblemCode.NO_DELIVERIES, "The job has sent no message, so there is none to send again.")
     words = await deliveries.redeliver(job.tenant, ids)
-    shown = await _shown(shared, job)
+    shown = await _shown(shared, job) if caller(request).may_read else {}
     return json_response({"redelivered": words.count(Redelivered.OK), "next_since": None, **shown}, 202)
 
 

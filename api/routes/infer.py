@@ -83,7 +83,7 @@ async def infer(request: Request) -> Response:
         stored = (
             fresh(submission, now_ms) if reply.word is Submitted.OK else await shared.look(job_id, submission.tenant)
         )
-        return await _accepted(shared, stored, is_new=reply.word is Submitted.OK)
+        return await _accepted(request, stored, is_new=reply.word is Submitted.OK)
     return await _answered(request, shared, submission, job_id, asked)
 
 
@@ -114,11 +114,12 @@ def _options(asked: InferRequest, shared: Services, *, is_async: bool) -> dict[s
     }
 
 
-async def _accepted(shared: Services, stored: Inspection | None, *, is_new: bool) -> Response:
+async def _accepted(request: Request, stored: Inspection | None, *, is_new: bool) -> Response:
     if stored is None:
         raise Problem(ProblemCode.UNKNOWN_JOB, "The first job of this key was deleted this very moment.")
     headers = {"Location": f"/jobs/{stored.job.id}", "Preference-Applied": "respond-async"}
-    return await job_response(shared, stored, 202, headers | ({} if is_new else {"Idempotent-Replayed": "true"}))
+    headers |= {} if is_new else {"Idempotent-Replayed": "true"}
+    return await job_response(request, stored, 202, headers, is_submitters=True)
 
 
 async def _answered(

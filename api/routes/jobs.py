@@ -39,7 +39,7 @@ async def read_job(request: Request) -> Response:
     etag = view.etag(found.job)
     if is_unchanged(request, etag):
         return not_modified(etag)
-    return await job_response(shared, found)
+    return await job_response(request, found)
 
 
 async def cancel_job(request: Request) -> Response:
@@ -50,7 +50,7 @@ async def cancel_job(request: Request) -> Response:
     found = await shared.look(job_id, owner) if word is not Canceled.NOT_FOUND else None
     if found is None:
         raise unknown_job()
-    return await job_response(shared, found, 202 if word is Canceled.STOPPING else 200)
+    return await job_response(request, found, 202 if word is Canceled.STOPPING else 200)
 
 
 async def delete_job(request: Request) -> Response:

@@ -44,7 +44,7 @@ async def read_result(request: Request) -> Response:
         raise unknown_job()
     job = found.job
     if not job.state.is_terminal:
-        return await job_response(shared, found, 202)
+        return await job_response(request, found, 202)
     if job.state is not State.SUCCEEDED:
         raise _no_result(job)
     if not view.has_result(job, found.now_ms):

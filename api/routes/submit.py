@@ -40,7 +40,7 @@ async def submit_job(request: Request) -> Response:
         if stored.job.state.is_terminal:
             headers["Preference-Applied"] = f"wait={seconds:g}"
     status = (201 if is_new else 200) if stored.job.state.is_terminal else 202
-    return await job_response(shared, stored, status, headers)
+    return await job_response(request, stored, status, headers, is_submitters=True)
 
 
 async def _read(request: Request, shared: Services, now_ms: int) -> Submission:

@@ -22,7 +22,10 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job at one instant. `raw` is the whole job object, with what has no attribute here."""
+    """One job at one instant. `raw` is the whole job object, with what has no attribute here.
+
+    A key without the scope `read` is told what the job is called, its state and its times: `model` is '' then.
+    """
 
     id: str
     status: str
@@ -68,7 +71,7 @@ class Job:
             id=plain["id"],
             status=plain["status"],
             done=plain["done"],
-            model=plain["model"],
+            model=plain.get("model", ""),
             error=JobError(error["code"], error["title"], error["detail"], error["retryable"]) if error else None,
             raw=plain,
         )
