@@ -120,6 +120,10 @@ class EngineUnavailable(JobFailure):
     code = ErrorCode.ENGINE_UNAVAILABLE
 
 
+class EngineLost(EngineUnavailable):
+    """The engine went away in the middle of the call, without a farewell: perhaps the call is what ended it."""
+
+
 class EngineFailed(JobFailure):
     """The engine is to blame: it answered with a fault of its own, or with outputs that make no sense."""
 

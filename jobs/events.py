@@ -124,10 +124,11 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Back to the queue, nothing counted."""
+    """Back to the queue, nothing counted; `is_loss` counts a redelivery, as when its worker had died."""
 
     lease: Lease
     delay_ms: int = 0
+    is_loss: bool = False
 
 
 Settlement = Succeed | Fail | Retry | Release

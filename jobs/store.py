@@ -63,7 +63,7 @@ __all__ = [
 """The store, and the words that are spoken with it."""
 
 MAX_REDELIVERIES: Final = 3
-"""How often a job is run again after its worker died; then it fails with `worker_lost`."""
+"""How often a job is run again after its worker or its engine died; then it fails."""
 
 ALONE_FROM: Final = 2
 """From this many redeliveries a job runs alone, so that one that kills workers takes nobody else along again."""
@@ -318,8 +318,8 @@ def _cut(replies: list[Any], at: int) -> tuple[list[Any], list[Any]]:
 
 def _settle_arguments(item: Settlement) -> tuple[Any, ...]:
     match item:
-        case Release(lease, delay_ms):
-            return (*lease, delay_ms)
+        case Release(lease, delay_ms, is_loss):
+            return (*lease, delay_ms, int(is_loss))
         case Retry(lease, outcome, delay_ms):
             return (*lease, delay_ms, outcome.encode())
         case Succeed(lease, outcome, output):

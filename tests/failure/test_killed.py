@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from inferq.client import Job
 from inferq.stack.process import Process
 from inferq.stack.triton import MODELS
 from tests.failure.conftest import OpenSite
@@ -32,12 +33,40 @@ REDELIVERY_SECONDS = 20
 KILLS = 8
 FRAGILE_WORKER = (str(Path(__file__).with_name("fragile_worker.py")),)
 
+LETHAL, KILLING = "lethal", 666
+LETHAL_MODEL = """
+import os, signal
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(pb_utils.get_input_tensor_by_name(request, "x").as_numpy()) for request in requests]
+
+    def answer(self, x):
+        if 666 in x:
+            os.kill(os.getppid(), signal.SIGKILL)  # the server itself
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", x)])
+"""
+LETHAL_CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [ { name: "x" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "y" data_type: TYPE_INT32 dims: [ 1 ] } ]
+"""
+
 FILES = scripted_model(
     "files",
     inputs=[("x", "BYTES", (1,))],
     outputs=[("y", "BYTES", (1,))],
     parameter='{"inputs": {"x": {"kind": "bytes"}}}',
 )
+
+
+def write_lethal_model(repository: Path) -> None:
+    """A model that echoes numbers and, given one of them, kills the engine."""
+    (repository / LETHAL / "1").mkdir(parents=True)
+    (repository / LETHAL / "config.pbtxt").write_text(LETHAL_CONFIG)
+    (repository / LETHAL / "1" / "model.py").write_text(LETHAL_MODEL)
 
 
 @asynccontextmanager
@@ -200,6 +229,38 @@ async def test_a_long_job_of_another_model_survives_an_input_that_kills_workers(
             assert failed.error.code == "worker_lost"
             done = await client.wait(innocent, 60)
             assert (done.status, values(done)) == ("succeeded", [7])
+
+
+async def test_an_input_that_kills_the_engine_fails_alone_and_the_queue_behind_it_flows_on(
+    open_site: OpenSite, start_engine: StartEngine, tmp_path: Path
+) -> None:
+    """B001, B074: it stands at the head of the queue whenever the engine is back, until it has killed four of them."""
+    repository = tmp_path / "repository"
+    write_lethal_model(repository)
+    engine = start_engine([repository])
+    async with open_site([], lease_seconds=2, engine=engine.grpc_address) as here:
+        client = await here.api()
+        workers = [here.worker(f"worker-{n}") for n in (1, 2)]
+        await here.until_served(*workers, model=LETHAL)
+
+        async def submit(value: int) -> Job:
+            return await client.submit(LETHAL, {"x": np.array([value], np.int32)})
+
+        async with replaced([engine.process]):
+            before = [await submit(n) for n in range(20)]
+            lethal = await submit(KILLING)
+            after = [await submit(n) for n in range(20)]
+            failed = await client.wait(lethal, 90)
+            assert (failed.status, failed.raw["attempt"]) == ("failed", 4)
+            assert failed.error is not None
+            assert failed.error.code == "engine_error"
+            assert "died 4 times" in failed.error.detail
+            for number_sent, job in enumerate([*before, *after]):
+                done = await client.wait(job, 30)
+                assert (done.status, done.raw["failures"]) == ("succeeded", 0)
+                assert done.output is not None
+                assert done.output["y"]["data"] == [number_sent % 20]
+        assert all(worker.is_running for worker in workers)
 
 
 async def test_a_connection_handed_to_the_survivor_is_answered_while_an_api_is_killed(open_site: OpenSite) -> None:

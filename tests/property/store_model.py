@@ -86,11 +86,14 @@ class ModelStore:
         job.failures += state is State.FAILED
         return Settled.OK
 
-    def give_back(self, now: int, job_id: str, attempt: int, delay_ms: int, *, is_failure: bool) -> Settled:
+    def give_back(
+        self, now: int, job_id: str, attempt: int, delay_ms: int, *, is_failure: bool = False, is_loss: bool = False
+    ) -> Settled:
         job = self._held(job_id, attempt)
         if job is None:
             return Settled.LEASE_LOST
         job.failures += is_failure
+        job.redeliveries += is_loss
         job.requeue(now + delay_ms, now)
         return Settled.OK
 

@@ -118,11 +118,11 @@ class StoreMachine(RuleBasedStateMachine):
         word = self.settle(Retry(lease, an_error(), delay_ms))
         assert word == self.model.give_back(self.now, *lease, delay_ms, is_failure=True)
 
-    @rule(index=any_job, ahead=attempts, delay_ms=delays)
-    def release(self, index: int, ahead: int, delay_ms: int) -> None:
+    @rule(index=any_job, ahead=attempts, delay_ms=delays, is_loss=st.booleans())
+    def release(self, index: int, ahead: int, delay_ms: int, is_loss: bool) -> None:
         lease = self.lease(index, ahead)
-        word = self.settle(Release(lease, delay_ms))
-        assert word == self.model.give_back(self.now, *lease, delay_ms, is_failure=False)
+        word = self.settle(Release(lease, delay_ms, is_loss))
+        assert word == self.model.give_back(self.now, *lease, delay_ms, is_loss=is_loss)
 
     def settle(self, settlement: Settlement) -> object:
         return self.run(self.rig.store.settle([settlement]))[settlement.lease]

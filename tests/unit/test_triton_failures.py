@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jobs.datatypes import Datatype
 from jobs.errors import (
     EngineFailed,
+    EngineLost,
     EngineTimeout,
     EngineUnavailable,
     JobFailure,
@@ -189,6 +190,29 @@ async def test_an_engine_recovers_after_it_was_flaky(scripted: ScriptedTriton, c
             except EngineUnavailable:
                 continue
             break
+
+
+@pytest.mark.parametrize(
+    ("text", "is_lost"),
+    [
+        ("Stream removed (Socket closed)", True),
+        ("Socket closed", True),
+        ("recvmsg:Connection reset by peer", True),
+        ("Stream removed (Socket closed (GOAWAY received; Error code: 0; Debug Text: ))", False),
+        ("GOAWAY received; Error code: 2; Debug Text: Cancelling all calls", False),
+        ("failed to connect to all addresses; last error: UNKNOWN: connection refused", False),
+        ("keepalive watchdog timeout", False),
+        ("", False),
+    ],
+)
+def test_a_connection_that_ends_under_a_call_without_a_farewell_is_an_engine_that_died(
+    text: str, is_lost: bool
+) -> None:
+    """The words are those of grpcio 1.85 with Triton 2.51 killed, and told to stop, in the middle of a call."""
+    failure = failure_of(grpc.StatusCode.UNAVAILABLE, text)
+    assert isinstance(failure, EngineUnavailable)
+    assert isinstance(failure, EngineLost) == is_lost
+    assert (failure.detail == "The engine went away in the middle of the call.") == is_lost
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from jobs.datatypes import Datatype
 from jobs.errors import (
     EngineFailed,
+    EngineLost,
     EngineTimeout,
     EngineUnavailable,
+    ErrorCode,
     InvalidInput,
     JobFailure,
     ModelNotFound,
@@ -20,7 +22,7 @@ from jobs.errors import (
     OutputTooLarge,
 )
 from jobs.record import InputPart, InputSource, JobRequest, Outcome, RequestedOutput
-from jobs.store import Claimed, Fail, Lease, Release, Retry
+from jobs.store import MAX_REDELIVERIES, Claimed, Fail, Lease, Release, Retry
 from workers.breaker import Breaker
 from workers.budget import ByteBudget
 from workers.policy import after_failure, backoff_ms
@@ -28,10 +30,10 @@ from workers.sizer import BatchSizer
 from workers.watch import EngineWatch
 
 
-def a_job(*, nbytes: int = 4, failures: int = 0, max_failures: int = 3) -> Claimed:
+def a_job(*, nbytes: int = 4, failures: int = 0, max_failures: int = 3, redeliveries: int = 0) -> Claimed:
     part = InputPart("x", InputSource.TENSOR, nbytes, Datatype.UINT8, (nbytes,))
     request = JobRequest("m", (part,), (RequestedOutput("y"),), max_failures=max_failures)
-    return Claimed(Lease("0" * 32, 1), request, failures, 0, 0, 0)
+    return Claimed(Lease("0" * 32, 1), request, failures, redeliveries, 0, 0)
 
 
 def is_open(breaker: Breaker) -> bool:
@@ -55,6 +57,17 @@ def test_what_the_request_is_to_blame_for_fails_at_once(failure: JobFailure) -> 
 def test_an_engine_that_is_away_costs_nothing_even_at_the_last_attempt() -> None:
     job = a_job(failures=2, max_failures=3)
     assert isinstance(after_failure(job, EngineUnavailable("…"), Outcome(), Random(1)), Release)
+
+
+def test_an_engine_that_dies_under_a_job_is_counted_and_the_fourth_time_it_fails() -> None:
+    """B001: as with a worker that dies: what kills it must not run for ever."""
+    for redeliveries in range(MAX_REDELIVERIES):
+        settled = after_failure(a_job(redeliveries=redeliveries), EngineLost("…"), Outcome(), Random(1))
+        assert settled == Release(settled.lease, backoff_ms(redeliveries, Random(1)), is_loss=True)
+    last = after_failure(a_job(redeliveries=MAX_REDELIVERIES), EngineLost("…"), Outcome(), Random(1))
+    assert isinstance(last, Fail)
+    assert last.outcome.error is not None
+    assert (last.outcome.error.code, "died 4 times" in last.outcome.error.detail) == (ErrorCode.ENGINE_ERROR, True)
 
 
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False))

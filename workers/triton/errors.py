@@ -13,6 +13,7 @@ import grpc
 
 from jobs.errors import (
     EngineFailed,
+    EngineLost,
     EngineTimeout,
     EngineUnavailable,
     JobFailure,
@@ -64,6 +65,12 @@ _EXCEPTIONS: Final = (
     _Exception(_FULL, re.compile("Sent message larger"), OutputTooLarge, _TOO_LARGE_RESPONSE),
     # The `timeout` parameter ran out in the queue of the model's batcher.
     _Exception(_Status.UNAVAILABLE, re.compile("Request timeout expired"), EngineTimeout),
+    # The connection ended under the call. A server that shuts down in order sends GOAWAY first.
+    _Exception(
+        _Status.UNAVAILABLE,
+        re.compile(r"^(?!.*GOAWAY).*(Socket closed|reset by peer|Broken pipe|End of TCP stream)", re.IGNORECASE),
+        EngineLost,
+    ),
     # A server that shuts down cuts its calls without more words, and a proxy resets their streams.
     _Exception(_Status.CANCELLED, re.compile(r"^(CANCELLED)?$|RST_STREAM|^Cancelling all calls"), EngineUnavailable),
     # The repository has the model, but it is being reloaded, or the engine is shutting down.
@@ -84,6 +91,7 @@ _FIXED: Final[Mapping[type[JobFailure], str]] = MappingProxyType(
     {
         EngineTimeout: "The engine did not answer in time.",
         EngineUnavailable: "The engine can't be reached, or has no room for the request.",
+        EngineLost: "The engine went away in the middle of the call.",
     }
 )
 """For these the status says all; their texts name addresses and sockets."""
