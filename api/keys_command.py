@@ -20,6 +20,8 @@ FIRST: Final = "It is the first key: from now on every call needs one."
 BEFORE_THE_FIRST: Final = (
     f"Jobs from before it belong to the tenant {LOCAL_TENANT}: only keys made with --tenant {LOCAL_TENANT} see them."
 )
+NO_KEY: Final = "there is no API key yet: whoever reaches the service may do everything"
+ALL_REVOKED: Final = "every API key is revoked: nobody is let in before there is a new one"
 REVOKED_WITHIN: Final = "It is refused everywhere within two seconds."
 
 
@@ -50,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_SCOPES,
         help="submit,read,cancel,admin (all of these, and to send all undelivered webhooks again)",
     )
-    create.add_argument("--models", type=_names, default=(), help="models that it may use, by commas; all by default")
+    create.add_argument("--models", type=_models, default=(), help="models that it may use, by commas; all by default")
     create.add_argument(
         "--tenant", default="", help="who owns what is submitted with it; called like the key by default"
     )
@@ -64,17 +66,25 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    """What stands between commas; nothing between two is refused, for it may have been a name."""
+    parts = [part.strip() for part in text.split(",")]
+    if "" in parts:
+        raise argparse.ArgumentTypeError(f"{text!r} has nothing where a name should stand")
+    return tuple(dict.fromkeys(parts))
+
+
+def _models(text: str) -> tuple[str, ...]:
+    """The models of a key; none at all would mean every model, which is said by leaving the option out."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it names no model; a key for all models is made without this option")
+    return _names(text)
 
 
 def _scopes(text: str) -> frozenset[KeyScope]:
     try:
-        found = frozenset(KeyScope(word) for word in _names(text))
+        return frozenset(KeyScope(word) for word in _names(text))
     except ValueError as exc:
         raise argparse.ArgumentTypeError(f"{exc}; there are {', '.join(KeyScope)}") from None
-    if not found:
-        raise argparse.ArgumentTypeError(f"name at least one of {', '.join(KeyScope)}")
-    return found
 
 
 async def _run(asked: argparse.Namespace, settings: StoreSettings) -> None:
@@ -146,8 +156,11 @@ async def _revoke(api_keys: ApiKeys, asked: argparse.Namespace) -> None:
 
 
 async def _check(api_keys: ApiKeys, asked: argparse.Namespace) -> None:
-    if not await api_keys.live():
-        raise KeyRefused("there is no API key yet")
+    live = await api_keys.live()
+    if live is None:
+        raise KeyRefused(NO_KEY)
+    if not live:
+        raise KeyRefused(ALL_REVOKED)
 
 
 _COMMANDS: Final = {"create": _create, "list": _list, "revoke": _revoke, "check": _check}

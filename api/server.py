@@ -59,9 +59,9 @@ async def _close_gate(services: Services, listening: socket.socket) -> None:
         return
     if not services.gate.has_keys:
         raise SettingsError(
-            f"listening on {listening.getsockname()[0]} would let anybody who reaches it use this service; make an API "
-            "key first (inferq keys create NAME), set INFERQ_HOST=127.0.0.1, or INFERQ_ALLOW_UNAUTHENTICATED=1 if the "
-            "network keeps strangers out"
+            f"others reach {listening.getsockname()[0]}, so this service asks for API keys there, and there is none "
+            "that lets anybody in; make one first (inferq keys create NAME), set INFERQ_HOST=127.0.0.1, or "
+            "INFERQ_ALLOW_UNAUTHENTICATED=1 if the network keeps strangers out"
         )
 
 

@@ -246,7 +246,7 @@ class EmbeddedStack:
         if asked.status != 0:
             why, options = asked.complaint.removeprefix("inferq keys: "), self.options
             raise StackError(
-                f"refusing to listen on {options.host}, where anybody could use this service: {why}; make one with "
+                f"refusing to listen on {options.host}, where others reach this service: {why}; make one with "
                 f"`{options.key_command}`, or set {ALLOW_VARIABLE}=1 if everybody there may use it"
             )
 

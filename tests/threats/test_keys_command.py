@@ -88,6 +88,14 @@ async def test_keys_are_listed_without_what_they_are(backend: Backend) -> None:
         (("create", "a:b"), "'a:b'"),
         (("create", "a", "--scope", "fly"), "fly"),
         (("create", "a", "--weight", "0"), "weight"),
+        (("create", "a", "--scope", ""), "where a name should stand"),
+        (("create", "a", "--scope", "read,,submit"), "where a name should stand"),
+        (("create", "a", "--models", ""), "it names no model"),
+        (("create", "a", "--models", " "), "it names no model"),
+        (("create", "a", "--models", "m,,n"), "where a name should stand"),
+        (("create", "a", "--models", "m,"), "where a name should stand"),
+        (("create", "a", "--models", "m n"), "'m n' is no model's name; commas stand between names"),
+        (("create", "a", "--models", "m/n"), "'m/n' is no model's name"),
         (("revoke", "nobody"), "no key called 'nobody'"),
         (("check",), "no API key yet"),
         (("nonsense",), "nonsense"),
@@ -97,6 +105,18 @@ async def test_what_can_not_be_is_said(backend: Backend, arguments: tuple[str, .
     ended = keys(*arguments, url=backend.url)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert complaint in ended.stderr
+    assert keys("list", "--json", url=backend.url).stdout == ""
+
+
+async def test_check_tells_no_key_from_none_that_is_left(backend: Backend) -> None:
+    """After the last revocation the service is closed, not open."""
+    assert keys("create", "a", url=backend.url).returncode == 0
+    assert keys("check", url=backend.url).returncode == 0
+    keys("revoke", "a", url=backend.url)
+    ended = keys("check", url=backend.url)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "every API key is revoked" in ended.stderr
+    assert "no API key yet" not in ended.stderr
 
 
 async def test_a_redis_that_is_away_is_said_in_a_line() -> None:
