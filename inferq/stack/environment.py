@@ -16,6 +16,7 @@ from inferq.stack.errors import StackError
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 PATH_VARIABLE = "INFERQ_STACK_VENV"
+SETTINGS_PREFIX = "INFERQ_"
 
 # Run by the environment's own interpreter: versions, where its packages are, and a folder with its shared library.
 PROBE = """
@@ -114,10 +115,12 @@ class StackEnvironment:
     def process_environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Variables for Triton: its libraries, and a PATH on which its stubs find this environment's Python.
 
-        The stubs' interpreter ignores every PYTHON* variable; `python3` on the PATH is all that leads it here.
+        The stubs' interpreter ignores every PYTHON* variable; `python3` on the PATH is all that leads it here. Settings
+        of ours, secrets among them, are nothing to the models' code.
         """
         libraries = [str(self.packages / "nvidia_pytriton.libs"), self.libpython, base.get("LD_LIBRARY_PATH", "")]
-        return dict(base) | {
+        others = {name: value for name, value in base.items() if not name.startswith(SETTINGS_PREFIX)}
+        return others | {
             "PATH": f"{self.folder / 'bin'}:{base.get('PATH', os.defpath)}",
             "LD_LIBRARY_PATH": ":".join(part for part in libraries if part),
         }

@@ -27,7 +27,7 @@ class FolderInUse(StackError):
 def lock(data: Path) -> int:
     """A descriptor that holds the folder's lock; FolderInUse, or StackError when the folder can't be made."""
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(data / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StackError(f"the data folder {data} can't be written: {error.strerror}; use another --data") from error

@@ -30,7 +30,7 @@ class Program:
     `environment` is the whole environment. `stop_grace_seconds` lie between SIGTERM and SIGKILL. Should the parent die
     without stopping it, the program is killed; with `has_children` it is told to stop, and killed with them after the
     grace. `complaint` matches the start of the log lines that say what went wrong, in a log that is mostly something
-    else; where it has a group `said`, that is shown of them.
+    else; where it has a group `said`, that is shown of them. `umask` -1 is the parent's own.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Program:
     stop_grace_seconds: float = 10.0
     has_children: bool = False
     inherited_fds: tuple[int, ...] = ()
+    umask: int = -1
     complaint: re.Pattern[str] = re.compile("")
 
 
@@ -91,6 +92,7 @@ class Process:
                 env=dict(program.environment),
                 pass_fds=program.inherited_fds,
                 start_new_session=True,
+                umask=program.umask,
             )
 
     def _prepare_log(self) -> None:

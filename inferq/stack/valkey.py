@@ -51,6 +51,7 @@ class ValkeyServer:
                 argv=(str(environment.valkey_server), str(self.config_path)),
                 environment={"PATH": os.defpath, "LC_ALL": "C.UTF-8"},
                 log_path=log_path or data_dir / "valkey.log",
+                umask=0o077,  # what it stores is for its owner alone: jobs' payloads, and secrets that sign messages
             )
         )
 
@@ -61,8 +62,9 @@ class ValkeyServer:
         return f"redis://{credentials}{LOOPBACK}:{self.port}/0"
 
     def launch(self) -> None:
-        """Start without waiting. The password stands in files that only their owner can read, never in `ps`."""
+        """Start without waiting. Only their owner can read the files, where the password stands too, never in `ps`."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir.chmod(0o700)  # it may have been made before, with files that others could read
         _write_secret(self.config_path, self._config_lines())
         _write_secret(self.url_path, [self.url])
         self.process.start()

@@ -97,6 +97,20 @@ async def test_two_tritons_run_side_by_side(engine: TritonServer, start_engine: 
             assert (await triton.infer("identity", {"input": sent}))["output"] == sent
 
 
+@pytest.mark.server
+def test_what_valkey_stores_is_for_its_owner_alone(start_valkey: StartValkey, tmp_path: Path) -> None:
+    """T: Config: payloads and the secrets of messages lie there; also in a folder from before, open to all."""
+    folder = tmp_path / "valkey"
+    folder.mkdir(mode=0o755)
+    valkey = start_valkey(data_dir=folder)
+    assert command(valkey, "SET job 1") == b"+OK\r\n+OK\r\n"
+    valkey.stop()
+    stored = [path for path in folder.rglob("*") if path.suffix not in (".log", "")]
+    assert any(path.suffix == ".aof" for path in stored)
+    assert stat.S_IMODE(folder.stat().st_mode) == stat.S_IMODE((folder / "appendonlydir").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in stored} == {0o600}
+
+
 @pytest.mark.engine
 def test_a_model_that_cannot_load_ends_the_start_with_the_reason(start_engine: StartEngine, tmp_path: Path) -> None:
     (tmp_path / "models" / "broken" / "1").mkdir(parents=True)

@@ -44,6 +44,12 @@ def test_triton_finds_its_libraries_and_this_environments_python(stack_environme
     assert variables["A"] == "b"
 
 
+def test_the_engine_gets_no_setting_of_ours(stack_environment: StackEnvironment) -> None:
+    """T: Config: a secret in the environment of `inferq up` is none of the models' business."""
+    base = {"INFERQ_WEBHOOK_SECRET": "whsec_a", "INFERQ_REDIS_URL": "redis://:b@c", "PATH": "/usr/bin"}
+    assert not [name for name in stack_environment.process_environment(base) if name.startswith("INFERQ_")]
+
+
 def test_a_model_repository_that_is_no_folder_is_named(stack_environment: StackEnvironment, tmp_path: Path) -> None:
     with pytest.raises(StackError, match=r"model repository .*/absent is not a folder"):
         TritonServer(stack_environment, [tmp_path / "absent"], tmp_path)
