@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from inferq.stack import TritonServer
 from jobs.datatypes import Datatype, pack_bytes, unpack_bytes
-from jobs.errors import EngineTimeout, JobFailure, ModelNotFound, ModelRejected, OutputTooLarge
+from jobs.errors import EngineFailed, EngineTimeout, JobFailure, ModelNotFound, ModelRejected, OutputTooLarge
 from jobs.spec import InputKind, OutputKind
 from jobs.tensors import Tensor
 from tests.support.eventually import eventually
@@ -197,6 +198,20 @@ async def test_a_stream_fails_with_the_engines_own_status(client: TritonClient) 
         await client.infer_stream(call("nobody", floats(1, 2)), SECONDS)
     with pytest.raises(ModelRejected):
         await client.infer_stream(call("decoupled_repeat", floats(1, name="count")), SECONDS)
+
+
+@pytest.mark.parametrize("count", [-1, -4])
+async def test_a_stream_with_an_error_before_its_last_response_fails_and_leaves_the_engine_alive(
+    client: TritonClient, count: int
+) -> None:
+    """B043, B074: Triton 2.51 dies of such a model where it is asked for statuses."""
+    one = Tensor("count", Datatype.INT32, (1,), struct.pack("<i", count))
+    for _ in range(3):
+        with pytest.raises(EngineFailed, match="^no more of that$"):
+            await client.infer_stream(call("decoupled_repeat", one), SECONDS)
+    assert (
+        len(await client.infer_stream(call("decoupled_repeat", replace(one, data=struct.pack("<i", 2))), SECONDS)) == 2
+    )
 
 
 async def test_a_response_above_the_limit_is_too_large(engine: TritonServer) -> None:

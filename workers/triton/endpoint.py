@@ -105,8 +105,9 @@ class Endpoint:
         Fails and cleans up as `ask` does, also when `take` raises. (A generator would be nicer to read, but one that is
         left while it waits is not closed before it is collected.)
         """
-        # Without this word Triton puts the failures of a running model into messages that carry no status code.
-        call = method(timeout=timeout_seconds, metadata=(("triton_grpc_error", "true"),))
+        # Not with the metadata `triton_grpc_error`, which would give failures of a running model a status: Triton 2.51
+        # then ends the stream at the first one, and dies (SIGSEGV) when the model sends its last response after that.
+        call = method(timeout=timeout_seconds)
         with self._over(call):
             await call.write(request)
             await call.done_writing()

@@ -133,10 +133,12 @@ def sentence(text: str) -> str:
 def stream_failure_of(text: str, *, has_run: bool) -> JobFailure:
     """The failure that an error message in a stream means; it carries no status.
 
-    Asked for statuses, Triton sends one for whatever happens once the model runs (`has_run`), and messages only for
-    requests that it doesn't let through to the model.
+    From a model that runs (`has_run`) it is the engine's own fault, whatever status the model gave it; otherwise the
+    request was not let through to the model.
     """
-    status = _Status.UNKNOWN if has_run else _Status.INVALID_ARGUMENT
+    if has_run:
+        return failure_of(_Status.UNKNOWN, text)
+    status = _Status.INVALID_ARGUMENT
     for words, meant in _REFUSALS.items():
         if words in text:
             status = meant
