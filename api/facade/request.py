@@ -4,14 +4,14 @@ It owns what of that protocol has a meaning here. Shapes are the client's own, b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from api.formats import FormatError, json
 from api.formats.binary import BinarySection, split
 from api.intake.describe import dims, names
 from api.intake.draft import Draft, DraftOutput, DraftTensor
-from api.intake.envelope import draft_from_document
+from api.intake.envelope import draft_from_document, parameters_of
 from api.intake.limits import MAX_TIMEOUT_SECONDS, IntakeLimits
 from api.problems import Problem, ProblemCode
 from jobs.datatypes import Datatype, pack_bytes
@@ -93,12 +93,13 @@ def _read(document: Mapping[str, Any], section: BinarySection | None, model: Mod
             "id": document.get("id", ""),
             "inputs": [_input(item) for item in document["inputs"]],
             "outputs": outputs,
-            "parameters": {name: value for name, value in parameters.items() if name not in _HANDLED_PARAMETERS},
         },
         section,
     )
+    given = parameters_of({name: value for name, value in parameters.items() if name not in _HANDLED_PARAMETERS})
     check_shapes(draft.tensors, model)
-    return InferRequest(_as_numbers(draft, model), wanted, _queue_seconds(parameters.get("timeout")))
+    _unsigned(parameters, "priority")  # as a model without priority levels has it: read, and without effect
+    return InferRequest(_as_numbers(replace(draft, parameters=given), model), wanted, _queue_seconds(parameters))
 
 
 def _input(item: Any) -> dict[str, Any]:
@@ -155,13 +156,23 @@ def _truth(value: Any, name: str) -> bool:
     return value
 
 
-def _queue_seconds(timeout: Any) -> float | None:
-    """The protocol's timeout is how many microseconds a request may wait in the engine's queue; 0 says nothing."""
-    if timeout is None or timeout == 0:
-        return None
-    if type(timeout) is not int or not 0 < timeout <= MAX_TIMEOUT_SECONDS * _MICROSECONDS:
-        raise Problem(ProblemCode.INVALID_PARAMETER, "The parameter `timeout` is not a number of microseconds.")
-    return max(timeout / _MICROSECONDS, 0.001)
+def _queue_seconds(parameters: Mapping[str, Any]) -> float | None:
+    """How long the call may wait in the queue, None where it does not say so: 0 is Triton's word for that, too."""
+    microseconds = _unsigned(parameters, "timeout")
+    if microseconds > MAX_TIMEOUT_SECONDS * _MICROSECONDS:
+        raise Problem(
+            ProblemCode.INVALID_PARAMETER,
+            f"The parameter `timeout` is more than {MAX_TIMEOUT_SECONDS * _MICROSECONDS} microseconds.",
+        )
+    return max(microseconds / _MICROSECONDS, 0.001) if microseconds else None
+
+
+def _unsigned(parameters: Mapping[str, Any], name: str) -> int:
+    """A parameter that Triton reads as an unsigned integer; 0 where it is not given."""
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value < 2**64:
+        raise Problem(ProblemCode.INVALID_PARAMETER, f"The parameter `{name}` is not an unsigned integer.")
+    return value
 
 
 def _as_numbers(draft: Draft, model: ModelSpec) -> Draft:

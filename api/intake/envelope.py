@@ -4,6 +4,7 @@ It owns the words, what may stand where and what is ambiguous; it must not know 
 """
 
 import re
+from collections.abc import Container
 from typing import Any, Final
 
 from api.formats import FormatError, json, msgpack
@@ -72,7 +73,7 @@ def draft_from_document(document: Any, section: BinarySection | None = None) -> 
         options={name: value for name, value in document.items() if name not in _WORDS},
         tensors=tuple(_tensor(item, section) for item in inputs),
         outputs=None if outputs is None else outputs_of(outputs),
-        parameters=parameters_of(document.get("parameters", {})),
+        parameters=parameters_of(document.get("parameters", {}), OPTION_NAMES),
         request_id=request_id,
     )
 
@@ -144,16 +145,24 @@ def _output(item: Any) -> DraftOutput:
     return DraftOutput(item["name"], classes)
 
 
-def parameters_of(value: Any) -> dict[str, Any]:
+def parameters_of(value: Any, options: Container[str] = ()) -> dict[str, Any]:
     """Request parameters for the model: names to booleans, numbers or texts; raises Problem for any other.
 
-    Those with a meaning to the engine are refused: what they do is the queue's business. Clients of the protocol say
-    with `binary_data_output` how they want the response; a job's result is asked for later, so it is left out.
+    Those with a meaning to the engine are refused: what they do is the queue's business. So are those that are called
+    like one of these `options`, which would be without effect here. Clients of the protocol say with
+    `binary_data_output` how they want the response; a job's result is asked for later, so it is left out.
     """
     if not isinstance(value, dict) or len(value) > MAX_PARAMETERS:
         raise _malformed(f"`parameters` is not an object of at most {MAX_PARAMETERS} members.")
     parameters = {name: given for name, given in value.items() if name != _BINARY_OUTPUT}
     for name, given in parameters.items():
+        if name in options:
+            raise Problem(
+                ProblemCode.INVALID_PARAMETER,
+                f"`{name}` is an option of the job and no parameter of the model: "
+                "it stands beside `parameters`, not in it.",
+                parameter=name,
+            )
         if _RESERVED.match(name) or not 0 < len(name) <= 255:
             raise Problem(
                 ProblemCode.INVALID_PARAMETER, f"The parameter `{name[:100]}` is reserved.", parameter=name[:100]

@@ -10,7 +10,7 @@ from api.formats import FormatError, json
 from api.intake.draft import DraftOutput
 from api.intake.envelope import outputs_of, parameters_of
 from api.intake.limits import MAX_OPTION_BYTES
-from api.intake.options import FIELD_NAMES, check_names, invalid
+from api.intake.options import FIELD_NAMES, OPTION_NAMES, check_names, invalid
 from api.problems import Problem, ProblemCode
 
 _MAX_FIELDS: Final = 64
@@ -61,7 +61,7 @@ def take_outputs(options: dict[str, Any]) -> tuple[DraftOutput, ...] | None:
 def take_parameters(options: dict[str, Any]) -> dict[str, Any]:
     """The model's request parameters that a query or form gives, as a JSON object."""
     text = options.pop(PARAMETERS, None)
-    return {} if text is None else parameters_of(_json(PARAMETERS, text))
+    return {} if text is None else parameters_of(_json(PARAMETERS, text), OPTION_NAMES)
 
 
 def _json(name: str, text: str) -> Any:

@@ -144,7 +144,7 @@ async def _answered(
             )
         return _failed(found.job, JobError(ErrorCode.ENGINE_TIMEOUT, "The model has not answered in time."))
     if found.job.state is not State.SUCCEEDED:
-        return _failed(found.job, _error(shared, found.job))
+        return _failed(found.job, _error(shared, found.job, asked))
     try:
         response = await _succeeded(request, shared, found, asked)
     except (Problem, StoreError) as exc:
@@ -191,10 +191,13 @@ def _failed(job: Job, error: JobError) -> Response:
     return Response(orjson.dumps(content), status, headers, errors.MEDIA_TYPE)
 
 
-def _error(shared: Services, job: Job) -> JobError:
+def _error(shared: Services, job: Job, asked: InferRequest) -> JobError:
     """Why the job failed. One that nobody took because nobody could says so, rather than that it took too long."""
     if job.state is State.EXPIRED and not _is_served(shared, job.request.model):
         return JobError(ErrorCode.ENGINE_UNAVAILABLE, "No worker with a connection to the engine serves the model.")
+    if job.state is State.EXPIRED:
+        bound = "its `timeout`" if asked.queue_seconds else f"{job.request.queue_ttl_ms / 1000:g} seconds"
+        return JobError(ErrorCode.EXPIRED, f"No worker took it within {bound}.")
     error = view.job_error(job)
     assert error is not None, "a job that ended otherwise than by success says why"
     return error

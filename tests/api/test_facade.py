@@ -23,6 +23,8 @@ pytestmark = pytest.mark.anyio
 INFER = f"/v2/models/{MODEL}/infer"
 FAILURES = [code for code in ErrorCode if code not in (ErrorCode.CANCELED, ErrorCode.EXPIRED)]
 
+NOT_UNSIGNED: list[Any] = [-1, 1.5, None, "5", {}, True, 2**64]
+
 
 def document(*values: float, **members: Any) -> dict[str, Any]:
     """A request for one row of these values."""
@@ -80,7 +82,25 @@ async def test_a_call_that_nobody_takes_in_time_is_504_and_503_where_nobody_coul
     await api.beat(a_worker(LaneState.READY, MODEL))
     response = await api.client.post(INFER, json=request)
     assert (response.status_code, response.json()["code"]) == (504, "expired")
+    assert response.json()["error"] == "No worker took it within its `timeout`."
     assert (await api.job(response.headers["x-job-id"]))["status"] == "expired"
+
+
+async def test_a_call_that_says_no_timeout_is_told_how_long_it_may_wait(backend: Backend) -> None:
+    """In no word of ours that the client never used."""
+    async with running_api(backend, models=[identity_spec()], call_queue_seconds=0.02) as api:
+        await api.beat(a_worker(LaneState.READY, MODEL))
+        response = await api.client.post(INFER, json=document(parameters={"timeout": 0}))
+    assert (response.status_code, response.json()["error"]) == (504, "No worker took it within 0.02 seconds.")
+
+
+async def test_a_parameter_that_is_called_like_an_option_of_a_job_is_the_models(api: Api) -> None:
+    """As with Triton, whose parameters are none of ours."""
+    given = {"webhook": "x", "metadata": "y", "model_version": "1", "max_failures": 2}
+    call = asyncio.create_task(api.client.post(INFER, json=document(parameters=given | {"priority": 1})))
+    claimed = (await claim(api))[0]
+    assert claimed.request.parameters == given
+    call.cancel()
 
 
 async def test_a_call_that_somebody_cancels_is_499(api: Api) -> None:
@@ -228,7 +248,8 @@ async def test_a_raw_body_is_the_one_inputs_elements(api: Api) -> None:
         ({"inputs": "x"}, "inputs"),
         ({"inputs": [1]}, "not an object"),
         ({"parameters": 1}, "parameters"),
-        ({"parameters": {"timeout": -1}}, "timeout"),
+        *(({"parameters": {"timeout": wrong}}, "timeout") for wrong in (*NOT_UNSIGNED, 10**12)),
+        *(({"parameters": {"priority": wrong}}, "priority") for wrong in NOT_UNSIGNED),
         ({"parameters": {"binary_data_output": 1}}, "binary_data_output"),
         ({"outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "classification"),
         ({"outputs": ["y"]}, "outputs"),

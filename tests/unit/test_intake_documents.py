@@ -7,6 +7,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from api.intake.options import OPTION_NAMES
 from jobs.record import InputSource, RequestedOutput
 from tests.support.intake import PAIR, Gateway, document
 
@@ -306,6 +307,21 @@ async def test_parameters_are_scalars_with_no_meaning_to_the_engine(
 ) -> None:
     problem = await gateway.refused(json={"model": "pair", "inputs": [A, B], "parameters": parameters})
     assert (problem["status"], problem["code"]) == (422, "invalid_parameter")
+
+
+@pytest.mark.parametrize("name", OPTION_NAMES)
+async def test_an_option_among_the_parameters_is_refused_with_its_place(gateway: Gateway, name: str) -> None:
+    """It would be without effect there: a webhook that nobody hears of, a bound that does not hold."""
+    whole = {"model": "pair", "inputs": [A, B], "parameters": {name: "1"}}
+    query = {"model": "fixed", "parameters": json.dumps({name: "1"})}
+    for asked in (
+        {"json": whole},
+        {"content": msgpack.packb(whole), "headers": {"Content-Type": "application/msgpack"}},
+        {"params": query, "content": b"\0" * 12},
+    ):
+        problem = await gateway.refused(**asked)
+        assert (problem["status"], problem["code"], problem["parameter"]) == (422, "invalid_parameter", name)
+        assert problem["detail"].startswith(f"`{name}` is an option of the job")
 
 
 async def test_parameters_and_outputs_can_be_given_in_a_query(gateway: Gateway) -> None:
