@@ -207,11 +207,10 @@ async def test_a_stream_with_an_error_before_its_last_response_fails_and_leaves_
     """B043, B074: Triton 2.51 dies of such a model where it is asked for statuses."""
     one = Tensor("count", Datatype.INT32, (1,), struct.pack("<i", count))
     for _ in range(3):
-        with pytest.raises(EngineFailed, match="^no more of that$"):
+        with pytest.raises(EngineFailed, match=r"^no more of that$"):
             await client.infer_stream(call("decoupled_repeat", one), SECONDS)
-    assert (
-        len(await client.infer_stream(call("decoupled_repeat", replace(one, data=struct.pack("<i", 2))), SECONDS)) == 2
-    )
+    two = replace(one, data=struct.pack("<i", 2))
+    assert len(await client.infer_stream(call("decoupled_repeat", two), SECONDS)) == 2
 
 
 async def test_a_response_above_the_limit_is_too_large(engine: TritonServer) -> None:
