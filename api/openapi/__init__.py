@@ -40,8 +40,8 @@ class Description(NamedTuple):
     extra: dict[str, Any]
 
 
-def document(endpoint: Endpoint, scope: KeyScope | None) -> Description:
-    """The description of an endpoint, which asks of a key to permit `scope`."""
+def document(endpoint: Endpoint, scope: KeyScope | None, *, is_metered: bool = False) -> Description:
+    """The description of an endpoint, which asks of a key to permit `scope` and uses up quotas if it is metered."""
     extra: dict[str, Any] = {}
     if endpoint.parameters:
         extra["parameters"] = parameters(endpoint.parameters)
@@ -51,5 +51,5 @@ def document(endpoint: Endpoint, scope: KeyScope | None) -> Description:
         extra["security"] = [{_SCHEME: [scope.value]}, {}]
     statuses = sorted({*endpoint.answers, *_ANYWHERE, *(() if scope is None else _GUARDED)})
     shows = dict(endpoint.shows)
-    is_facade = endpoint.tag == FACADE
-    return Description({status: answer(status, shows.get(status), is_facade=is_facade) for status in statuses}, extra)
+    about = {"is_facade": endpoint.tag == FACADE, "is_metered": is_metered, "is_call": endpoint.body == "infer"}
+    return Description({status: answer(status, shows.get(status), **about) for status in statuses}, extra)

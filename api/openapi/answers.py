@@ -37,7 +37,7 @@ CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
         **{
             name: {"application/json": {"schema": ref(name)}}
             for name in (
-                *("JobPage", "Batch", "Deliveries", "Redelivered", "Model", "Models", "Live", "Ready"),
+                *("JobPage", "Batch", "Deliveries", "Redelivered", "Model", "Models", "Live", "Ready", "Product"),
                 *("ServerMetadata", "ModelMetadata", "ModelConfig", "Statistics", "Index"),
             )
         },
@@ -71,6 +71,7 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
             "Retry-After": {"schema": _TEXT, "description": "Seconds to wait before asking again, while not done"},
         },
         "result": {
+            "Content-Disposition": {"schema": _TEXT, "description": "attachment, with a file name for the form"},
             "ETag": {"schema": _TEXT, "description": "Strong: a result never changes"},
             "Inference-Header-Content-Length": {"schema": _TEXT, "description": "Length of the JSON before raw bytes"},
         },
@@ -84,18 +85,36 @@ _HEADERS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
     }
 )
 _RETRY_AFTER: Final = {"Retry-After": {"schema": _TEXT, "description": "Seconds to wait before trying again"}}
+_OF_STATUS: Final[Mapping[int, dict[str, Any]]] = MappingProxyType(
+    {
+        304: {"ETag": {"schema": _TEXT, "description": "Of what the client has"}},
+        307: {"Location": {"schema": _TEXT, "description": "Where the documentation is"}},
+        401: {"WWW-Authenticate": {"schema": _TEXT, "description": "How to give a key: Bearer"}},
+        415: {"Accept-Encoding": {"schema": _TEXT, "description": "How a body may be encoded, where that was wrong"}},
+        429: _RETRY_AFTER,
+        503: _RETRY_AFTER,
+    }
+)
+_METERED: Final = {
+    "RateLimit": {"schema": _TEXT, "description": "What is left of the tenant's quotas, or of the limit that was met"},
+    "RateLimit-Policy": {"schema": _TEXT, "description": "These quotas in whole"},
+}
+_OF_CALLS: Final = {"X-Job-Id": {"schema": _TEXT, "description": "The job behind the call, where there is one"}}
 
 
-def answer(status: int, shows: str | None, *, is_facade: bool) -> dict[str, Any]:
-    """The description of one status; `shows` names what it holds, None for nothing or a problem."""
+def answer(status: int, shows: str | None, *, is_facade: bool, is_metered: bool, is_call: bool) -> dict[str, Any]:
+    """The description of one status; `shows` names what it holds, None for nothing or a problem.
+
+    `is_metered` is of what uses up quotas, `is_call` of what waits for its job.
+    """
+    headers = {**_ALWAYS, **_OF_STATUS.get(status, {}), **(_METERED if is_metered else {})}
     if shows is not None:
-        headers = {**_ALWAYS, **_HEADERS.get(shows, {})}
+        headers |= _HEADERS.get(shows, {})
         return {"description": _text(status), "headers": headers, "content": CONTENTS[shows]}
     if status < 400:
-        return {"description": _text(status), "headers": dict(_ALWAYS)}
-    headers = {**_ALWAYS, **(_RETRY_AFTER if status in (429, 503) else {})}
+        return {"description": _text(status), "headers": headers}
     described = _facade_problem(status) if is_facade else _problem(status)
-    return {"headers": headers, **described}
+    return {"headers": headers | (_OF_CALLS if is_call else {}), **described}
 
 
 def _text(status: int) -> str:

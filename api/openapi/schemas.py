@@ -119,6 +119,31 @@ _OPTIONS: Final[dict[str, Schema]] = {
         "description": "An output up to 16 KiB comes along",
     },
 }
+_FORM: Final[dict[str, Schema]] = {
+    "versions": array(TEXT),
+    "ready": TRUTH,
+    "refusal": {"type": ["string", "null"]},
+    "max_batch_size": WHOLE,
+    "inputs": array(
+        record(
+            name=TEXT,
+            datatype=DATATYPE,
+            shape=SHAPE,
+            optional=TRUTH,
+            kind={"enum": [kind.value for kind in InputKind]},
+        )
+    ),
+    "outputs": array(
+        record(
+            name=TEXT,
+            datatype=DATATYPE,
+            shape=SHAPE,
+            kind={"enum": [kind.value for kind in OutputKind]},
+            top={"type": ["integer", "null"]},
+        )
+    ),
+    "notes": array(TEXT),
+}
 OPTIONS: Final = _OPTIONS
 """Every option of a job, under the one name that it has in every form of request."""
 
@@ -184,31 +209,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "WantedOutput": _WANTED,
     "Model": record(
         name=TEXT,
-        versions=array(TEXT),
-        ready=TRUTH,
-        refusal={"type": ["string", "null"]},
-        max_batch_size=WHOLE,
-        inputs=array(
-            record(
-                name=TEXT,
-                datatype=DATATYPE,
-                shape=SHAPE,
-                optional=TRUTH,
-                kind={"enum": [kind.value for kind in InputKind]},
-            )
-        ),
-        outputs=array(
-            record(
-                name=TEXT,
-                datatype=DATATYPE,
-                shape=SHAPE,
-                kind={"enum": [kind.value for kind in OutputKind]},
-                top={"type": ["integer", "null"]},
-            )
-        ),
+        **_FORM,
+        variants={**array(record(**_FORM)), "description": "The versions that differ from the newest one"},
         platform=TEXT,
         instances=WHOLE,
-        notes=array(TEXT),
         queued=WHOLE,
         in_progress=WHOLE,
         workers=WHOLE,
@@ -216,6 +220,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         urls={"type": "object", "additionalProperties": TEXT},
     ),
     "Models": record(models=array(ref("Model"))),
+    "Product": record(name=TEXT, version=TEXT),
     "Live": record(status={"const": "live"}),
     "Ready": record(
         status={"enum": ["ready", "not_ready"]},

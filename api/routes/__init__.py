@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from api import query
@@ -19,7 +19,7 @@ from api.endpoint import Endpoint, Handler
 from api.openapi import document
 from api.openapi.parameters import OPTION_PARAMETERS, query_names
 from api.routes import batch, deliveries, events, facade, health, jobs, models, pages, results, submit
-from api.routes.guard import guarded, scope_of
+from api.routes.guard import METERED, guarded, scope_of
 
 _STRICT: Final = ("jobs", "webhooks", "models")
 """Endpoints of these tags take no unknown query parameter; where there is a body, options are its matter."""
@@ -119,7 +119,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/models/{name}", models.read_model, "models", (200, 404, 422, 503), ("name",), ((200, "Model"),)),
     Endpoint("GET", "/health/live", health.live, "operations", (200,), (), ((200, "Live"),)),
     Endpoint("GET", "/health/ready", health.ready, "operations", (200, 503), (), ((200, "Ready"), (503, "Ready"))),
-    Endpoint("GET", "/", pages.root, "operations", (200, 307)),
+    Endpoint("GET", "/", pages.root, "operations", (200, 307), (), ((200, "Product"),)),
 )
 _DOCS: Final = (
     Endpoint("GET", "/docs", pages.docs, "operations", (200,), (), ((200, "html"),)),
@@ -161,7 +161,7 @@ def add_routes(app: FastAPI, *, has_docs: bool) -> None:
 
 def _add(app: FastAPI, endpoint: Endpoint) -> None:
     scope = scope_of(endpoint.method, endpoint.path)
-    described = document(endpoint, scope)
+    described = document(endpoint, scope, is_metered=(endpoint.method, endpoint.path) in METERED)
     handler = endpoint.handler
     if endpoint.tag in _STRICT and not endpoint.body:
         handler = _strict(handler, query_names(endpoint.parameters))
@@ -195,7 +195,12 @@ def _strict(handler: Handler, names: tuple[str, ...]) -> Handler:
 def allowed_methods(app: FastAPI, scope: Scope) -> list[str]:
     """Every method that the path of this request takes."""
     matching = [route for route in app.router.routes if route.matches(scope)[0] is not Match.NONE]
-    described = [route for route in matching if getattr(route, "include_in_schema", False)]
+    described = [route for route in matching if _takes_its_methods(app, route)]
     literal = [route for route in described if getattr(route, "path", "") == scope["path"]]
     methods = {"OPTIONS"}.union(*(getattr(route, "methods", None) or set() for route in literal or described))
     return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+
+
+def _takes_its_methods(app: FastAPI, route: BaseRoute) -> bool:
+    """Whether it is there to answer, rather than to refuse: what the document describes, and the document's own."""
+    return getattr(route, "include_in_schema", False) or getattr(route, "path", "") == app.openapi_url

@@ -6,7 +6,7 @@ Owns opening and closing; tests speak HTTP, and look at nothing but answers and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ from jobs.settings import StoreSettings
 from jobs.spec import InputSpec, ModelSpec, OutputKind, OutputSpec
 from jobs.store import Claimed, Fail, JobStore, Release, Retry, Settled, Settlement, Succeed
 from jobs.tensors import Tensor, tensor_of_bytes
+from tests.support.described import document_of, undescribed
 
 MODEL = "identity"
 LEASE_MS = 12_000
@@ -218,11 +219,27 @@ async def running_api(
     registry = Registry(services.store.connection)
     if models:
         await registry.publish_models(models)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with services.running(), httpx.AsyncClient(transport=transport, base_url="http://api", timeout=30) as client:
+    client = httpx.AsyncClient(
+        transport=httpx.ASGITransport(app, raise_app_exceptions=False),
+        base_url="http://api",
+        timeout=30,
+        event_hooks={"response": [_held_against(document_of(app))]},
+    )
+    async with services.running(), client:
         if models:
             await services.catalog.refresh()
         yield Api(client, services, registry, Hand(services.store))
+
+
+def _held_against(document: Mapping[str, Any]) -> Callable[[httpx.Response], Awaitable[None]]:
+    """What looks whether the document is silent about anything of an answer, whichever test asked for it."""
+
+    async def check(response: httpx.Response) -> None:
+        method, path = response.request.method, response.request.url.path
+        missing = undescribed(document, method, path, response.status_code, response.headers)
+        assert not missing, f"the document of {method} {path} lacks {', '.join(missing)} (of a {response.status_code})"
+
+    return check
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:

@@ -57,6 +57,8 @@ async def test_an_unknown_path_is_a_problem(api: Api, path: str) -> None:
         ("GET", f"/jobs/{'0' * 32}/cancel", "OPTIONS, POST"),
         ("DELETE", "/models", "GET, HEAD, OPTIONS"),
         ("TRACE", "/health/live", "GET, HEAD, OPTIONS"),
+        ("PUT", "/openapi.json", "GET, HEAD, OPTIONS"),
+        ("PUT", "/docs", "GET, HEAD, OPTIONS"),
     ],
 )
 async def test_a_method_that_a_path_does_not_take_is_a_problem_that_names_those_it_takes(
