@@ -13,7 +13,13 @@ from jobs.connection import Call, Connection
 from jobs.record import Job
 from jobs.state import State
 
-_MOST_LOOKED_AT: Final = 1_000
+MOST_LOOKED_AT: Final = 5_000
+"""Jobs that one page looks at for those that match, so that it costs a bounded time."""
+
+_BLOCK: Final = 500
+"""Jobs that are looked at in one round trip where there is a filter; only those that match are read whole."""
+
+_SMALLEST_BLOCK: Final = 20
 
 
 class CursorError(ValueError):
@@ -56,27 +62,43 @@ async def list_jobs(
     cursor: str | None = None,
     state: State | None = None,
     model: str | None = None,
+    most_looked_at: int = MOST_LOOKED_AT,
 ) -> Page:
-    """Up to `limit` jobs, newest first; with a filter a page may be short and still have a next one.
+    """Up to `limit` jobs, newest first; with a filter a page may be short, or empty, and still have a next one.
 
-    Raises CursorError, and what `Connection.run` raises.
+    That is where `most_looked_at` jobs (or a few more) hold too few that match. Raises CursorError, and what
+    `Connection.run` raises.
     """
     after = _Cursor.decode(cursor) if cursor else None
     found: list[Job] = []
     looked_at = 0
-    while looked_at < _MOST_LOOKED_AT:
-        entries = await _entries(connection, tenant, after, count=max(limit, 20))
+    has_filter = state is not None or model is not None
+    while looked_at < most_looked_at:
+        entries = await _entries(connection, tenant, after, count=_BLOCK if has_filter else max(limit, _SMALLEST_BLOCK))
         if not entries:
             return Page(found, None)
-        records = await _records(connection, tenant, [entry.job_id for entry in entries])
-        for entry, job in zip(entries, records, strict=True):
-            after = entry
-            looked_at += 1
-            if job and state in (None, job.state) and model in (None, job.request.model):
-                found.append(job)
-                if len(found) == limit:
-                    return Page(found, after.encode())
+        matching = await _matching(connection, tenant, entries, state, model) if has_filter else entries
+        taken = matching[: limit - len(found)]
+        looked_at += len(entries)
+        after = taken[-1] if len(taken) < len(matching) else entries[-1]
+        jobs = await _records(connection, tenant, [entry.job_id for entry in taken])
+        found += [job for job in jobs if job and state in (None, job.state)]
+        if len(found) == limit:
+            break
     return Page(found, after.encode() if after else None)
+
+
+async def _matching(
+    connection: Connection, tenant: str, entries: list[_Cursor], state: State | None, model: str | None
+) -> list[_Cursor]:
+    """Those whose records are of this state and model now, or gone; the fields that tell it are all that is read."""
+    reads = (Call("HMGET", keys.job_key(entry.job_id), "state", "model") for entry in entries)
+    wanted = (None if state is None else state.encode(), None if model is None else model.encode())
+    return [
+        entry
+        for entry, has in zip(entries, await connection.run(*reads), strict=True)
+        if all(want in (None, value) for want, value in zip(wanted, has, strict=True)) or has == [None, None]
+    ]
 
 
 async def _entries(connection: Connection, tenant: str, after: _Cursor | None, count: int) -> list[_Cursor]:
@@ -100,6 +122,8 @@ async def _entries(connection: Connection, tenant: str, after: _Cursor | None, c
 
 async def _records(connection: Connection, tenant: str, ids: list[str]) -> list[Job | None]:
     """The tenant's records, None where one is gone or unreadable; index entries of those that are gone are dropped."""
+    if not ids:
+        return []
     hashes = await connection.run(*(Call("HGETALL", keys.job_key(job_id)) for job_id in ids))
     gone = [job_id for job_id, fields in zip(ids, hashes, strict=True) if not fields]
     if gone:

@@ -8,9 +8,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from api.openapi.schemas import OPTIONS
+from jobs.listing import MOST_LOOKED_AT
 from jobs.state import State
 
 _TEXT: Final = {"type": "string"}
+_FILTER: Final = (
+    f"Only these. A page looks at {MOST_LOOKED_AT} jobs for them, so it may be empty and have a next one: follow "
+    "`next_cursor` until it is null"
+)
 _ID: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "example": "09f10e2f24c2efc1f50474539ebff3ed"}
 
 
@@ -38,8 +43,8 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "description": "Seconds to wait for the end, or with If-None-Match for any change",
         },
         "force": {"in": "query", "schema": {"type": "boolean"}, "description": "Cancel it first if it is not done"},
-        "status": {"in": "query", "schema": {"enum": [state.value for state in State]}, "description": "Only these"},
-        "model": {"in": "query", "schema": _TEXT, "description": "Only this model's"},
+        "status": {"in": "query", "schema": {"enum": [state.value for state in State]}, "description": _FILTER},
+        "model": {"in": "query", "schema": _TEXT, "description": _FILTER},
         "limit": {
             "in": "query",
             "schema": {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},

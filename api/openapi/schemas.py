@@ -156,7 +156,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
     },
     "JobError": _ERROR,
     "Output": _OUTPUT,
-    "JobPage": record(jobs=array(ref("JobSummary")), next_cursor={"type": ["string", "null"]}),
+    "JobPage": record(
+        jobs=array(ref("JobSummary")),
+        next_cursor={
+            "type": ["string", "null"],
+            "description": "Follow it until it is null: with a filter a page may be short, or empty, and not the last",
+        },
+    ),
     "Batch": record(
         accepted=WHOLE,
         refused=WHOLE,

@@ -132,10 +132,23 @@ async def test_a_made_up_cursor_is_refused(rig: Rig, cursor: str) -> None:
 async def test_a_page_that_had_to_look_far_is_short_and_goes_on(rig: Rig) -> None:
     oldest = await rig.submit()
     rig.clock.advance(1)
-    others = 1100 if rig.is_real else 1010
-    for _ in range(others // 10):
+    for _ in range(60):
         await rig.store.submit_many([a_submission("other") for _ in range(10)])
-    page = await _page(rig, 5, model="resnet")
+    page = await _page(rig, 5, model="resnet", most_looked_at=400)
     assert page.jobs == []
     assert page.next_cursor is not None
-    assert await _all_pages(rig, 5, model="resnet") == [oldest]
+    assert await _all_pages(rig, 5, model="resnet", most_looked_at=400) == [oldest]
+    assert [job.id for job in (await _page(rig, 5, model="resnet")).jobs] == [oldest], "more was not looked at"
+
+
+async def test_jobs_that_match_are_all_found_where_a_block_holds_more_than_a_page(rig: Rig) -> None:
+    wanted = []
+    for place in range(30):
+        wanted += await _submit(rig, 1)
+        if place % 3 == 0:
+            await _submit(rig, 1, model="other")
+    assert await _all_pages(rig, 7, model="resnet") == wanted[::-1]
+    await rig.redis.delete(keys.job_key(wanted[3]))
+    await rig.redis.hset(keys.job_key(wanted[5]), mapping={"request": b"\xc1"})
+    del wanted[5], wanted[3]
+    assert await _all_pages(rig, 7, model="resnet", state=State.QUEUED) == wanted[::-1]
