@@ -99,8 +99,11 @@ class ApiProcess(Command):
 
 
 class WorkerProcess(Command):
-    """An inference worker. It has no port of its own: it is ready when the api counts as many workers as there are."""
+    """A worker of either kind. It has no port of its own: it is ready when the api counts as many as there are."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("workers", "inference")
+    counted_as: ClassVar[str] = "workers"
+    ready_statuses: ClassVar[tuple[int, ...]] = (200,)
     kind = "worker"
 
     def __init__(
@@ -113,42 +116,23 @@ class WorkerProcess(Command):
         workers: int,
         drain_seconds: float,
     ) -> None:
-        super().__init__(number, ("workers", "inference"), environment, logs, drain_seconds=drain_seconds)
+        super().__init__(number, self.arguments, environment, logs, drain_seconds=drain_seconds)
         self.api_address = api_address
         self.workers = workers
 
     def is_ready(self) -> bool:
-        """Whether all workers of the stack have registered and the api would accept a job."""
+        """Whether all workers of this kind have registered, and for inference the api would accept a job."""
         status, body = http_get(*self.api_address, "/health/ready")
-        if status != 200:
+        if status not in self.ready_statuses:
             return False
         health: dict[str, Any] = json.loads(body)
-        return int(health["workers"]) >= self.workers
+        return int(health[self.counted_as]) >= self.workers
 
 
-class WebhookWorkerProcess(Command):
-    """A webhook worker: ready when the api counts as many as there are, whatever else the api still waits for."""
+class WebhookWorkerProcess(WorkerProcess):
+    """The kind that sends webhooks; it is ready whatever else the api still waits for."""
 
+    arguments = ("workers", "webhooks")
+    counted_as = "webhook_workers"
+    ready_statuses = (200, 503)
     kind = "webhook-worker"
-
-    def __init__(
-        self,
-        number: int,
-        environment: Mapping[str, str],
-        logs: Path,
-        *,
-        api_address: tuple[str, int],
-        workers: int,
-        drain_seconds: float,
-    ) -> None:
-        super().__init__(number, ("workers", "webhooks"), environment, logs, drain_seconds=drain_seconds)
-        self.api_address = api_address
-        self.workers = workers
-
-    def is_ready(self) -> bool:
-        """Whether all webhook workers of the stack have registered."""
-        status, body = http_get(*self.api_address, "/health/ready")
-        if status not in (200, 503):
-            return False
-        health: dict[str, Any] = json.loads(body)
-        return int(health["webhook_workers"]) >= self.workers

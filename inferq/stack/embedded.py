@@ -257,17 +257,13 @@ class EmbeddedStack:
         def own(kind: type[Command], number: int) -> dict[str, str]:
             return {**environment, **self._metrics.environment(kind.name_of(number))}
 
-        workers = [
-            WorkerProcess(
-                number,
-                own(WorkerProcess, number),
-                logs,
-                api_address=address,
-                workers=options.workers,
-                drain_seconds=drain_seconds,
-            )
-            for number in range(1, options.workers + 1)
-        ]
+        def team(kind: type[WorkerProcess], count: int) -> list[WorkerProcess]:
+            return [
+                kind(number, own(kind, number), logs, api_address=address, workers=count, drain_seconds=drain_seconds)
+                for number in range(1, count + 1)
+            ]
+
+        workers = [*team(WorkerProcess, options.workers), *team(WebhookWorkerProcess, options.webhook_workers)]
         apis = [
             ApiProcess(
                 number,
@@ -279,20 +275,9 @@ class EmbeddedStack:
             )
             for number in range(1, options.api + 1)
         ]
-        couriers = [
-            WebhookWorkerProcess(
-                number,
-                own(WebhookWorkerProcess, number),
-                logs,
-                api_address=address,
-                workers=options.webhook_workers,
-                drain_seconds=drain_seconds,
-            )
-            for number in range(1, options.webhook_workers + 1)
-        ]
-        self._supervisor.launch(*workers, *couriers)
+        self._supervisor.launch(*workers)
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
-        await self._supervisor.wait_ready(*workers, *couriers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
+        await self._supervisor.wait_ready(*workers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
         refused = await asyncio.to_thread(refused_models, address)
         for name in list(refused)[:TOLD_REFUSALS]:
