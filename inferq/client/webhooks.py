@@ -49,8 +49,8 @@ def verify_webhook(
         raise InvalidWebhook("no signature fits the secret")
     try:
         message = json.loads(body)
-    except ValueError:
-        raise InvalidWebhook("the body is not JSON") from None
+    except (ValueError, RecursionError):
+        raise InvalidWebhook("the body is not JSON that can be read") from None
     if not isinstance(message, dict):
         raise InvalidWebhook("the body is not a message")
     return message

@@ -5,6 +5,7 @@ Owns the little HTTP server and what it prints. Must not be used for more than t
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
@@ -70,22 +71,35 @@ class Receiver(ThreadingHTTPServer):
         with self._lock:
             is_again = message_id in self._seen
             self._seen.add(message_id)
-            if self.as_json:
-                screen.json_line({"id": message_id, **message})
-            else:
-                print(line_of(message_id, message, is_again=is_again), flush=True)
+            print(
+                json_of(message_id, message) if self.as_json else line_of(message_id, message, is_again=is_again),
+                flush=True,
+            )
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A sender that hangs up is its own business."""
+
+
+def json_of(message_id: str, message: dict[str, Any]) -> str:
+    """A message as JSON on one line; half a character in it, which no terminal takes, as JSON spells it."""
+    text = json.dumps({"id": message_id, **message}, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def line_of(message_id: str, message: dict[str, Any], *, is_again: bool) -> str:
     """A message on one line."""
     data = message.get("data")
     job = data if isinstance(data, dict) else {}
-    words = [screen.when(message.get("timestamp")), message.get("type"), job.get("id"), job.get("model"), message_id]
-    line = " ".join(str(word) for word in words if word)
+    words = [_when(message.get("timestamp")), message.get("type"), job.get("id"), job.get("model"), message_id]
+    line = " ".join(str(word) for word in words if word and isinstance(word, str | int))
     return "".join(sign if sign.isprintable() else "?" for sign in line) + (" (again)" if is_again else "")
+
+
+def _when(timestamp: object) -> str:
+    try:
+        return screen.when(timestamp) if isinstance(timestamp, str) else ""
+    except (ValueError, OverflowError):
+        return str(timestamp)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -108,7 +122,12 @@ class _Handler(BaseHTTPRequestHandler):
             print(f"refused: {exc}", file=sys.stderr, flush=True)
             self._answer(401)
             return
-        self.server.show(self.headers["webhook-id"], message)
+        try:
+            self.server.show(self.headers["webhook-id"], message)
+        except RecursionError:  # shallow enough to be read, too deep to be written
+            print("refused: the body is too deep", file=sys.stderr, flush=True)
+            self._answer(401)
+            return
         self._answer(204)
 
     def _answer(self, status: int) -> None:

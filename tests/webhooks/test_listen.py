@@ -136,6 +136,42 @@ def test_listen_prints_what_it_can_verify_and_refuses_the_rest() -> None:
         assert process.wait(20) == 130
 
 
+ODD_BODIES = ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, "9" * 100_000, "[]", "", "\ud800"]
+SIGNED_AND_ODD = {
+    '{"type":5,"timestamp":7,"data":[]}': "5 msg_1",
+    '{"type":"t","timestamp":"soon","data":{}}': "soon t msg_1",
+    '{"type":"t","timestamp":"9999-12-31T23:59:59-14:00"}': "9999-12-31T23:59:59-14:00 t msg_1",
+    '{"type":{"a":1},"timestamp":{"b":2},"data":{"id":[],"model":9}}': "9 msg_1",
+    '{"type":"\\ud800"}': "? msg_1",
+}
+
+
+@pytest.mark.parametrize("body", ODD_BODIES, ids=lambda body: body[:5])
+def test_a_signed_body_that_is_no_message_is_refused_as_one(body: str) -> None:
+    raw = body.encode("utf-8", "surrogatepass")
+    with pytest.raises(InvalidWebhook, match=r"JSON|message"):
+        verify_webhook(raw, signed_headers((SECRET,), "msg_1", NOW, raw), SECRET, now=NOW)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_listen_answers_and_prints_whatever_is_signed(arguments: tuple[str, ...]) -> None:
+    with listening("--secret", SECRET, *arguments) as (process, url):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for body in ODD_BODIES[:3]:
+            assert post(url, body=body) == 401
+            assert process.stderr.readline().startswith("refused: the body is ")
+        for body, shown in SIGNED_AND_ODD.items():
+            assert post(url, body=body) == 204
+            line = process.stdout.readline().removesuffix("\n").removesuffix(" (again)")
+            assert json.loads(line) == {"id": "msg_1", **json.loads(body)} if arguments else line == shown
+        for depth in range(900, 1000, 4):
+            status = post(url, body='{"a":' * depth + "0" + "}" * depth)
+            told = process.stdout if status == 204 else process.stderr
+            assert (status, "msg_1" in told.readline()) in {(204, True), (401, False)}
+
+
 @pytest.mark.process
 def test_listen_takes_the_secret_of_a_stack_on_this_machine(tmp_path: Path) -> None:
     made = webhook_environment(tmp_path, {}, is_local=True)
