@@ -32,7 +32,7 @@ class Seen:
 
 @dataclass
 class Receiver:
-    """Answers each request by a word: a status such as `204`, `301 http://…`, `429 120`, or one of `_serve`'s.
+    """Answers each request by a word: a status such as `204`, `301 http://…`, `429 120`, or one of `_misbehave`'s.
 
     `words` are used up first, then `always` holds.
     """
@@ -107,10 +107,24 @@ class Receiver:
             writer.write(f"HTTP/1.1 {word} So\r\n{line}Content-Length: 0\r\n\r\n".encode())
             await writer.drain()
             return True
-        return await self._misbehave(word, writer)
+        return await self._misbehave(word, rest, writer)
 
-    async def _misbehave(self, word: str, writer: asyncio.StreamWriter) -> bool:
+    async def _misbehave(self, word: str, rest: str, writer: asyncio.StreamWriter) -> bool:
         match word:
+            case "raw" | "raw-reset" | "raw-hang":
+                await _send(writer, rest.encode("latin-1"))
+                if word == "raw-reset":
+                    await asyncio.sleep(0)
+                    writer.transport.abort()
+                elif word == "raw-hang":
+                    await asyncio.Event().wait()
+            case "raw-split":
+                at, _, text = rest.partition(" ")
+                await _send(writer, text[: int(at)].encode("latin-1"))
+                await asyncio.sleep(0.002)  # a packet of its own
+                await _send(writer, text[int(at) :].encode("latin-1"))
+            case "leave":
+                pass
             case "hang":
                 await asyncio.Event().wait()
             case "reset":

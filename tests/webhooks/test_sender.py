@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jobs.destination import AllowList
 from tests.support.receiver import receiving
@@ -62,6 +64,9 @@ def client_tls() -> ssl.SSLContext:
         ("500", Reply(500, Fault.STATUS)),
         ("503 9", Reply(503, Fault.STATUS, 9000)),
         ("999", Reply(999, Fault.STATUS)),
+        ("raw HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n", Reply(0, Fault.CUT_OFF)),
+        ("raw HTTP/1.1 099 Few\r\nContent-Length: 0\r\n\r\n", Reply(0, Fault.CUT_OFF)),
+        ("raw HTTP/1.1 200 OK\r\nno header\r\n\r\n", Reply(0, Fault.CUT_OFF)),
         ("reset", Reply(0, Fault.CUT_OFF)),
         ("nonsense", Reply(0, Fault.CUT_OFF)),
         ("endless", Reply(0, Fault.CUT_OFF)),
@@ -80,6 +85,72 @@ async def test_what_a_receiver_does_is_what_came_of_it(word: str, reply: Reply) 
         assert connected == [("127.0.0.1", receiver.port)]
         (seen,) = receiver.seen
         assert (seen.target, seen.body, seen.headers["webhook-id"]) == ("/hook", b"{}", "m")
+
+
+HEADS = {
+    "no body": "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "204": "HTTP/1.1 204 No Content\r\n\r\n",
+    "204 with a length": "HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
+    "a body": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+    "chunks": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "to the end": "HTTP/1.1 202 Accepted\r\n\r\n",
+    "HTTP/1.0": "HTTP/1.0 200 OK\r\n\r\n",
+    "line feeds": "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+    "compressed": "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 9\r\n\r\n",
+    "early hints": "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+}
+TAILS = {
+    "": "",
+    "a body": "ok",
+    "garbage": "\x00\xff garbage\r\n\r\n",
+    "another answer": "HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
+    "a bad chunk": "zz\r\nabc",
+    "a negative chunk": "-3\r\nabc",
+    "a line feed": "\n",
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("head", HEADS)
+async def test_a_message_is_delivered_with_the_head_of_a_good_answer_whatever_follows(head: str, tail: str) -> None:
+    for end in ("raw", "raw-reset") if tail else ("raw", "raw-reset", "raw-hang"):
+        async with receiving(f"{end} {HEADS[head]}{TAILS[tail]}") as receiver, sending() as sender:
+            reply = await sender.send(receiver.url, {}, b"{}")
+            assert (reply.fault, reply.status // 100) == (None, 2), end
+            assert len(receiver.seen) == 1
+
+
+async def test_a_head_that_comes_in_pieces_is_read_like_any_other() -> None:
+    """Each split of head and garbage between two packets."""
+    answer = f"{HEADS['early hints']}garbage"
+    async with receiving() as receiver, sending() as sender:
+        for at in range(1, len(answer)):
+            receiver.words.append(f"raw-split {at} {answer}")
+            assert await sender.send(receiver.url, {}, b"{}") == Reply(200), at
+
+
+@pytest.mark.parametrize("end", ["leave", "reset"])
+async def test_a_connection_that_its_server_closed_meanwhile_costs_no_attempt(end: str) -> None:
+    """The same message again at once, over a new connection."""
+    async with receiving("204", "204", end) as receiver, sending() as sender:
+        for number in ("1", "2"):
+            assert await sender.send(receiver.url, {"webhook-id": number}, b"{}") == Reply(204)
+        assert (receiver.ids, receiver.connections) == (["1", "2", "2"], 2)
+
+
+@pytest.mark.parametrize(("words", "seen"), [(["reset"], 1), (["204", "reset", "reset"], 3)])
+async def test_a_connection_that_breaks_again_is_not_tried_for_ever(words: list[str], seen: int) -> None:
+    async with receiving("204", *words) as receiver, sending() as sender:
+        replies = [await sender.send(receiver.url, {}, b"{}") for _ in range(max(1, len(words) - 1))]
+        assert replies[-1] == Reply(fault=Fault.CUT_OFF)
+        assert len(receiver.seen) == seen
+
+
+async def test_many_sends_at_once_survive_a_server_that_closes_after_each_answer() -> None:
+    async with receiving(f"raw {HEADS['no body']}") as receiver, sending() as sender:
+        for _ in range(20):
+            replies = await asyncio.gather(*(sender.send(receiver.url, {"webhook-id": "m"}, b"{}") for _ in range(8)))
+            assert replies == [Reply(200)] * 8
 
 
 @pytest.mark.parametrize("word", ["hang", "drip"])
@@ -219,3 +290,28 @@ def test_a_pause_is_read_as_seconds_or_as_a_date() -> None:
     assert pause_asked_for_ms("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
     for nonsense in ("", "soon", "-5", "1.5", "9" * 41, "٣"):
         assert pause_asked_for_ms(nonsense, now) == 0
+
+
+ABSURD = (
+    "Mon, 01 Jan 99999999999 00:00:00 GMT",
+    "Mon, 99999999999 Jan 2099 00:00:00",
+    "Mon, 1 Jan 2099 99999999999:00:00",
+    "Mon, 01 Jan 2099 00:00:00 +99999999999",
+    "Mon, 01 Jan 2099 00:00:00 -9999",
+    "01 Jan 0001 00:00:00 +2359",
+    "0 0 0 0 0",
+)
+WORDS = st.sampled_from(
+    ["Mon,", "01", "Jan", "2099", "9" * 11, "23:59:60", "00:00", "GMT", "+2359", "-", ":", "-1", ","]
+)
+
+
+@pytest.mark.parametrize("text", ABSURD)
+def test_an_absurd_date_is_no_pause(text: str) -> None:
+    assert pause_asked_for_ms(text, datetime(2026, 1, 1, tzinfo=UTC)) == 0
+
+
+@given(st.text(max_size=40) | st.lists(WORDS, max_size=8).map(" ".join))
+@settings(max_examples=1000, deadline=None)
+def test_no_header_is_too_odd_to_be_ignored(text: str) -> None:
+    assert pause_asked_for_ms(text, datetime(2026, 1, 1, tzinfo=UTC)) >= 0

@@ -1,13 +1,13 @@
 """One POST to a receiver, and what came of it.
 
-It owns the HTTP client and its bounds: time, bytes, no redirects, no proxies, no cookies. It must not know deliveries,
-and it never raises for what a receiver does.
+It owns what is sent and how much of the answer is read, and when. It must not know deliveries, and it never raises for
+what a receiver does.
 """
 
 import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -19,17 +19,16 @@ from yarl import URL
 
 from jobs.addresses import Address
 from jobs.destination import AllowList, Destination, ForbiddenDestination, parse
+from workers.webhooks.connections import Use, session
 from workers.webhooks.guard import Guard
 from workers.webhooks.resolver import Resolve
 
 MOST_READ_BYTES: Final = 64 * 1024
 _DRAIN_SECONDS: Final = 1.0
 """How long the rest of an answer is read for the connection's sake, once its status has said all."""
-_KEPT_ALIVE_SECONDS: Final = 2.0
-"""Shorter than servers keep idle connections, so that one is seldom used while its server is closing it."""
 _SHARE_TO_CONNECT: Final = 1 / 3
-_UNSET: Final = ("User-Agent", "Accept", "Accept-Encoding")
 _LONGEST_RETRY_AFTER: Final = 40
+_LEAST_STATUS: Final = 100
 
 
 class Fault(StrEnum):
@@ -79,30 +78,27 @@ class Sender:
         self._timeout_seconds = timeout_seconds
         self._headers = {"User-Agent": user_agent, "Content-Type": "application/json", "Accept": "*/*"}
         self._tls = tls or ssl.create_default_context()
-        self._session: aiohttp.ClientSession | None = None
+        self._kept: aiohttp.ClientSession | None = None
+        self._fresh: aiohttp.ClientSession | None = None
+        self._open = AsyncExitStack()
 
     async def __aenter__(self) -> "Sender":
-        connector = aiohttp.TCPConnector(
-            limit=0,  # how many may be in flight is decided before a message is taken in hand
-            keepalive_timeout=_KEPT_ALIVE_SECONDS,
-            socket_factory=self._guard.make_socket,
-            happy_eyeballs_delay=None,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=_UNSET,
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=MOST_READ_BYTES,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_seconds * _SHARE_TO_CONNECT),
-        )
+        self._kept, self._fresh = [
+            await self._open.enter_async_context(
+                session(
+                    self._guard.make_socket,
+                    keep=keep,
+                    read_bytes=MOST_READ_BYTES,
+                    connect_seconds=self._timeout_seconds * _SHARE_TO_CONNECT,
+                )
+            )
+            for keep in (True, False)
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        self._kept = self._fresh = None
+        await self._open.aclose()
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """POST a JSON body to a URL and return within the timeout."""
@@ -126,17 +122,39 @@ class Sender:
         return await self._post(addresses[-1], destination, headers, body)
 
     async def _post(self, address: Address, destination: Destination, headers: Mapping[str, str], body: bytes) -> Reply:
-        if self._session is None:
+        """The reply of one address; once more over a new connection where one that was kept had gone bad meanwhile.
+
+        Whether the receiver had read the message by then nobody knows; it may get it twice, as it may at any time.
+        """
+        use = Use()
+        try:
+            return await self._exchange(self._kept, use, address, destination, headers, body)
+        except aiohttp.ClientError:
+            if not use.is_reused:
+                raise
+        return await self._exchange(self._fresh, use, address, destination, headers, body)
+
+    async def _exchange(
+        self,
+        client: aiohttp.ClientSession | None,
+        use: Use,
+        address: Address,
+        destination: Destination,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Reply:
+        if client is None:
             raise RuntimeError("the sender is not open")
         is_secure = destination.scheme == "https"
         url = URL(Destination(destination.scheme, str(address), destination.port, destination.target).url, encoded=True)
-        async with self._session.post(
+        async with client.post(
             url,
             data=body,
             headers={**self._headers, **headers, "Host": destination.authority},
             allow_redirects=False,
             ssl=self._tls,
             server_hostname=destination.host if is_secure else None,
+            trace_request_ctx=use,
         ) as response:
             reply = _reply(response)
             await _drain(response)
@@ -144,6 +162,8 @@ class Sender:
 
 
 def _reply(response: aiohttp.ClientResponse) -> Reply:
+    if response.status < _LEAST_STATUS:
+        return Reply(fault=Fault.CUT_OFF)
     is_success = 200 <= response.status < 300
     asked = response.headers.get("Retry-After", "") if response.status in (429, 503) else ""
     retry_after_ms = pause_asked_for_ms(asked, datetime.now(UTC))
@@ -173,9 +193,10 @@ def pause_asked_for_ms(retry_after: str, now: datetime) -> int:
         return int(text) * 1000
     try:
         asked = parsedate_to_datetime(text)
-    except ValueError:
+        pause = asked.replace(tzinfo=asked.tzinfo or UTC) - now
+    except (ValueError, TypeError, OverflowError, IndexError):  # all of which the parser lets through
         return 0
-    return max(0, round((asked.replace(tzinfo=asked.tzinfo or UTC) - now).total_seconds() * 1000))
+    return max(0, round(pause.total_seconds() * 1000))
 
 
 def fault_of(exc: aiohttp.ClientError | OSError) -> Fault:
