@@ -81,6 +81,7 @@ class OutputSpec:
 class ModelSpec:
     """A model as the product serves it; `max_batch_size` 0 means that it has no batch dimension.
 
+    It is what the newest of `versions` takes and gives; those that take or give something else are in `variants`.
     `refusal` is one sentence that says why no job is accepted for it, and None where jobs are. `config` is the engine's
     own configuration of it as JSON, for clients that ask for it; '' where a worker that does not know it wrote this.
     """
@@ -98,11 +99,20 @@ class ModelSpec:
     config: str = ""
     has_fixed_batch: bool = False
     """Whether the model takes exactly `max_batch_size` rows: smaller batches are filled up with zeros."""
+    variants: "tuple[ModelSpec, ...]" = ()
+    """Specs of the versions that differ from the newest one, each with the versions that it is of and no variants."""
 
     @classmethod
     def unloaded(cls, name: str, reason: str) -> "ModelSpec":
         """What is known of a model that its engine could not load."""
         return cls(name, (), 0, (), (), refusal=f"The engine could not load it: {reason}")
+
+    def of_version(self, version: str) -> "ModelSpec":
+        """What this version takes and gives; '' is the engine's choice, which is the newest one."""
+        for variant in self.variants:
+            if version in variant.versions:
+                return variant
+        return self
 
     def input(self, name: str) -> InputSpec | None:
         """The input of this name."""
@@ -113,17 +123,21 @@ class ModelSpec:
         return _named(self.outputs, name)
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain dicts, lists, strings and numbers."""
-        return asdict(self)
+        """As plain dicts, lists, strings and numbers. Who does not know `variants` reads what the newest version is."""
+        plain = asdict(self)
+        if not self.variants:
+            del plain["variants"]
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "ModelSpec":
-        """The inverse of `to_plain`; unknown fields of a newer version are left out."""
+        """The inverse of `to_plain`; unknown fields of a newer version are left out, and variants of variants."""
         known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         known["versions"] = tuple(known["versions"])
         known["notes"] = tuple(known.get("notes", ()))
         known["inputs"] = tuple(_input_from_plain(item) for item in known["inputs"])
         known["outputs"] = tuple(_output_from_plain(item) for item in known["outputs"])
+        known["variants"] = tuple(cls.from_plain({**item, "variants": ()}) for item in known.get("variants", ()))
         return cls(**known)
 
 

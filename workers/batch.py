@@ -86,7 +86,8 @@ class BatchRunner:
         return [one for one in made if isinstance(one, Item)]
 
     async def _make(self, job: Claimed, payload: bytes) -> Item | Settlement:
-        arguments = (job, payload, self._spec, self._tools.settings.max_pixels)
+        spec = self._spec.of_version(job.request.model_version)
+        arguments = (job, payload, spec, self._tools.settings.max_pixels)
         try:
             if not needs_preparation(job):
                 return make_item(*arguments)
@@ -140,12 +141,13 @@ class BatchRunner:
     async def _call(self, batch: Batch) -> _Answer:
         """Send the batch once a slot is free, and cut the answer. Raises JobFailure, or _Unwanted when all gave up."""
         timeout_seconds = batch.items[0].job.request.timeout_ms / 1000
+        spec = self._spec.of_version(batch.model_version)
         batch_id = secrets.token_hex(8)
         leases = [item.job.lease for item in batch.items]
         async with self._slots:
             sent = time.monotonic()
-            call = to_call(batch, self._spec, batch_id)
-            task = asyncio.ensure_future(self._send(call, timeout_seconds))
+            call = to_call(batch, spec, batch_id)
+            task = asyncio.ensure_future(self._send(call, spec, timeout_seconds))
             with self._tools.flights.calling(leases, task):
                 try:
                     reply = await task
@@ -155,14 +157,14 @@ class BatchRunner:
                         raise
                     raise _Unwanted from None
             ended = time.monotonic()
-        shares = split(reply.outputs, batch, self._spec)
+        shares = split(reply.outputs, batch, spec)
         self._watch.answered(batch.rows, sent, ended)
         self._tools.measures.called(self._spec.name, batch.rows, ended - sent)
         return _Answer(shares, reply.model_version, batch_id, sent, ended)
 
-    async def _send(self, call: InferCall, timeout_seconds: float) -> InferReply:
-        if self._spec.decoupled:
-            return merge(await self._tools.engine.infer_stream(call, timeout_seconds), self._spec)
+    async def _send(self, call: InferCall, spec: ModelSpec, timeout_seconds: float) -> InferReply:
+        if spec.decoupled:
+            return merge(await self._tools.engine.infer_stream(call, timeout_seconds), spec)
         return await self._tools.engine.infer(call, timeout_seconds)
 
     def _succeed(self, item: Item, share: Share, answer: _Answer, batch_size: int) -> Settlement:

@@ -18,9 +18,14 @@ from workers.triton.messages import BatchTensor, InferCall, RequestedOutput
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Items that share one engine call; `rows` is their sum."""
+    """Items that share one engine call, of one version of the model; `rows` is their sum."""
 
     items: tuple[Item, ...]
+
+    @property
+    def model_version(self) -> str:
+        """The version that is asked for; '' is the engine's choice."""
+        return self.items[0].job.request.model_version
 
     @property
     def rows(self) -> int:
@@ -34,7 +39,7 @@ class Batch:
 
 
 def collate(items: Sequence[Item], spec: ModelSpec, max_rows: int) -> list[Batch]:
-    """Batches of at most `max_rows` rows in the items' order.
+    """Batches of at most `max_rows` rows, or what their version takes if that is less, in the items' order.
 
     Only items that agree in version, names, datatypes, item shapes, outputs, parameters and timeout share a call. One
     item's rows stay together. A model without batch dimension or with streamed answers gets one item a call, and so
@@ -43,9 +48,11 @@ def collate(items: Sequence[Item], spec: ModelSpec, max_rows: int) -> list[Batch
     open_batches: dict[Hashable, list[Item]] = {}
     batches: list[list[Item]] = []
     for item in items:
-        key = _key(item, spec)
+        own = spec.of_version(item.job.request.model_version)
+        key = _key(item, own)
         group = open_batches.get(key)
-        if group is None or sum(other.rows for other in group) + item.rows > max_rows:
+        most = min(max_rows, own.max_batch_size)
+        if group is None or sum(other.rows for other in group) + item.rows > most:
             group = open_batches[key] = []
             batches.append(group)
         group.append(item)
@@ -66,7 +73,7 @@ def _key(item: Item, spec: ModelSpec) -> Hashable:
 
 
 def to_call(batch: Batch, spec: ModelSpec, request_id: str) -> InferCall:
-    """The engine call of a batch. The items' buffers are handed on in order, not joined here.
+    """The engine call of a batch, whose version has this spec. The items' buffers are handed on in order, not joined.
 
     A model that takes only full batches gets rows of zeros (empty BYTES) behind those of the items.
     """
@@ -78,7 +85,7 @@ def to_call(batch: Batch, spec: ModelSpec, request_id: str) -> InferCall:
     request = first.job.request
     return InferCall(
         model=spec.name,
-        version=request.model_version,
+        version=batch.model_version,
         request_id=request_id,
         inputs=inputs,
         outputs=tuple(RequestedOutput(output.name, output.classes) for output in request.outputs),
@@ -114,7 +121,7 @@ class Share:
 
 
 def split(outputs: Sequence[Tensor], batch: Batch, spec: ModelSpec) -> list[Share]:
-    """Each item's share of the answer, in the batch's order.
+    """Each item's share of the answer, in the batch's order; `spec` is that of its version.
 
     An item that was sent without a batch dimension gets its outputs back without one. Streamed answers have been
     merged along their first dimension and belong to the one item as they are.

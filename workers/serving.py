@@ -114,8 +114,10 @@ class Serving:
             return None
 
     def _adopt(self, spec: ModelSpec) -> None:
-        for note in (*spec.notes, *([spec.refusal] if spec.refusal else [])):
-            log.warning("model %s: %s", spec.name, note)
+        for each in (spec, *spec.variants):
+            which = "" if each is spec else f", version {', '.join(each.versions)}"
+            for note in (*each.notes, *([each.refusal] if each.refusal else [])):
+                log.warning("model %s%s: %s", spec.name, which, note)
         if (lane := self.lanes.get(spec.name)) is not None:
             lane.adopt(spec)
         else:

@@ -65,6 +65,26 @@ async def test_fields_that_a_newer_process_adds_are_passed_over(rig: Rig) -> Non
     assert await rig.registry.model("a") == _spec("a")
 
 
+async def test_versions_that_differ_are_told_apart_and_an_older_worker_tells_one_spec_for_all(rig: Rig) -> None:
+    variant = ModelSpec("a", ("1",), 0, (InputSpec("w", Datatype.INT64, (2,)),), (), refusal="No.")
+    await rig.registry.publish_models([_spec("a", variants=(variant,)), _spec("b")])
+    found = await rig.registry.models()
+    assert found["a"] == _spec("a", variants=(variant,))
+    assert (found["a"].of_version("1"), found["a"].of_version("2")) == (variant, found["a"])
+    assert found["b"].of_version("1") is found["b"]
+    (raw,) = await rig.redis.hmget(keys.MODELS_KEY, "b")
+    assert "variants" not in codec.decode(raw)
+
+
+@pytest.mark.parametrize("variants", [None, 1, "x", ["x"], [None], [{}], [{"name": "a"}], {"name": "a"}])
+async def test_variants_that_make_no_sense_stop_nobody(rig: Rig, variants: object) -> None:
+    """V05."""
+    await rig.registry.publish_models([_spec("b")])
+    plain = _spec("a").to_plain() | {"variants": variants}
+    await rig.redis.hset(keys.MODELS_KEY, mapping={"a": codec.encode(plain)})
+    assert set(await rig.registry.models()) == {"b"}
+
+
 @pytest.mark.parametrize("nonsense", NONSENSE)
 async def test_nonsense_in_the_registry_stops_nobody(rig: Rig, nonsense: bytes) -> None:
     """V05."""

@@ -18,7 +18,7 @@ from jobs.state import State
 from jobs.store import ALONE_FROM, Canceled
 from tests.support.eventually import eventually
 from tests.support.lanes import MODEL, Rig, lane_rig
-from tests.support.scripted_triton import scripted_model
+from tests.support.scripted_triton import ScriptedModel, scripted_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
@@ -57,6 +57,30 @@ async def test_jobs_of_different_shape_share_no_call_and_all_succeed(valkey_url:
         ids = [await rig.submit(*range(16 if i % 2 else 20)) for i in range(100)]
         for i, job in enumerate(await rig.ended(*ids)):
             assert await rig.values(job) == list(range(16 if i % 2 else 20))
+
+
+async def test_jobs_for_versions_that_differ_share_a_queue_and_no_call(valkey_url: str) -> None:
+    """Each is sent as its version takes it: with and without a batch dimension, or in smaller batches."""
+    newest = scripted_model(MODEL, inputs=[("x", "FP32", (3,))])
+    flat = scripted_model(MODEL, inputs=[("x", "FP32", (2,))], max_batch_size=0).config
+    small = scripted_model(MODEL, inputs=[("x", "FP32", (1,))], max_batch_size=2).config
+    model = ScriptedModel(newest.config, ("1", "2", "3"), {"1": flat, "2": small})
+    async with lane_rig(valkey_url, model, runs=False) as rig:
+        rows = [("1", (1, 2)), ("2", (3,)), ("3", (4, 5, 6)), ("", (7, 8, 9))] * 8
+        ids = [await rig.submit(*row, model_version=version) for version, row in rows]
+        lane = asyncio.create_task(rig.lane.run())
+        for (_, row), job in zip(rows, await rig.ended(*ids), strict=True):
+            assert job.state is State.SUCCEEDED
+            assert await rig.values(job) == list(row)
+            assert job.outcome is not None
+            assert job.outcome.outputs[0].shape == (len(row),)
+        shapes = {(call.request.model_version, tuple(call.request.inputs[0].shape)) for call in rig.engine.calls}
+        assert {shape for version, shape in shapes if version == "1"} == {(2,)}
+        assert {shape[1:] for version, shape in shapes if version == "2"} == {(1,)}
+        assert max(shape[0] for version, shape in shapes if version == "2") == 2
+        assert {shape[1:] for version, shape in shapes if version in ("", "3")} == {(3,)}
+        rig.lane.quiet()
+        await lane
 
 
 async def test_one_bad_job_among_eight_fails_alone(valkey_url: str) -> None:

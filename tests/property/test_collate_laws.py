@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,23 +60,34 @@ def echoed(batch: Batch, spec: ModelSpec) -> Tensor:
     return answer
 
 
-@given(jobs(), st.sampled_from([0, MAX_ROWS]))
-def test_every_job_gets_its_own_rows_back(made: list[tuple[Claimed, bytes]], max_batch_size: int) -> None:
+@given(jobs(), st.sampled_from([0, MAX_ROWS]), st.sampled_from([None, 0, 3]), st.booleans())
+def test_every_job_gets_its_own_rows_back(
+    made: list[tuple[Claimed, bytes]], max_batch_size: int, others_max: int | None, is_full: bool
+) -> None:
+    """Also where version 2 takes other batches than the newest one: smaller ones, only full ones, or none."""
     spec = spec_of(max_batch_size)
-    items = [make_item(job, payload, spec, 1) for job, payload in made if max_batch_size or job.request.rows is None]
+    if others_max is not None:
+        other = replace(spec_of(others_max), versions=("2",), has_fixed_batch=is_full and others_max > 0)
+        spec = replace(spec, variants=(other,))
+    items = [
+        make_item(job, payload, own, 1)
+        for job, payload in made
+        if (own := spec.of_version(job.request.model_version)).max_batch_size >= (job.request.rows or 0)
+    ]
     batches = collate(items, spec, MAX_ROWS)
     assert sorted(item.job.lease for batch in batches for item in batch.items) == sorted(i.job.lease for i in items)
     payloads = {job.lease: payload for job, payload in made}
     for batch in batches:
-        check_batch(batch, spec)
-        for item, share in zip(batch.items, split([echoed(batch, spec)], batch, spec), strict=True):
+        own = spec.of_version(batch.model_version)
+        check_batch(batch, own)
+        for item, share in zip(batch.items, split([echoed(batch, own)], batch, own), strict=True):
             assert bytes(share.payload()) == payloads[item.job.lease]
             assert share.parts[0].shape == item.job.request.inputs[0].shape
 
 
 def check_batch(batch: Batch, spec: ModelSpec) -> None:
     """What jobs that share a call must have in common."""
-    assert batch.rows <= MAX_ROWS or len(batch.items) == 1
+    assert batch.rows <= spec.max_batch_size or len(batch.items) == 1
     assert len({item.job.request.model_version for item in batch.items}) == 1
     assert len({item.job.request.timeout_ms for item in batch.items}) == 1
     assert len({item.tensors[0].shape[1:] for item in batch.items}) == 1

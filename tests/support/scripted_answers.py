@@ -1,7 +1,7 @@
 """What the scripted engine can answer: models, faults, and responses right and wrong. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
@@ -78,10 +78,15 @@ TWISTS: Final[Mapping[str, Callable[[pb.ModelInferResponse], None]]] = {
 
 @dataclass(frozen=True)
 class ScriptedModel:
-    """A model as the server shows it."""
+    """A model as the server shows it; `older` has the configurations of versions that have one of their own."""
 
     config: pb.ModelConfig
     versions: tuple[str, ...] = ("1",)
+    older: Mapping[str, pb.ModelConfig] = field(default_factory=dict)
+
+    def config_of(self, version: str) -> pb.ModelConfig:
+        """The configuration of a version; '' is the newest."""
+        return self.older.get(version, self.config)
 
 
 def scripted_model(

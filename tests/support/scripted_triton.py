@@ -84,6 +84,8 @@ class ScriptedTriton:
         self.peers: set[str] = set()
         self.in_flight = 0
         self.cancellations = 0
+        self.configurations: list[tuple[str, str]] = []
+        """Which models' configurations were asked for, by name and version."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -188,7 +190,11 @@ class ScriptedTriton:
         return response
 
     async def _model_config(self, request: pb.ModelConfigRequest, context: Any) -> pb.ModelConfigResponse:
-        return pb.ModelConfigResponse(config=(await self._script(request.name, context)).model.config)
+        self.configurations.append((request.name, request.version))
+        model = (await self._script(request.name, context)).model
+        if request.version and request.version not in model.versions:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Request for unknown model: '{request.name}' version")
+        return pb.ModelConfigResponse(config=model.config_of(request.version))
 
     async def _index(self, request: pb.RepositoryIndexRequest, context: Any) -> pb.RepositoryIndexResponse:
         response = pb.RepositoryIndexResponse()
@@ -260,7 +266,8 @@ class ScriptedTriton:
 
     async def _arrived(self, request: pb.ModelInferRequest, context: Any) -> tuple[_Script, SeenCall]:
         script = await self._script(request.model_name, context)
-        has_batch = script.model.config.max_batch_size > 0 and request.inputs and request.inputs[0].shape
+        config = script.model.config_of(request.model_version)
+        has_batch = config.max_batch_size > 0 and request.inputs and request.inputs[0].shape
         size = request.inputs[0].shape[0] if has_batch else 1
         metadata = {key: str(value) for key, value in context.invocation_metadata()}
         left = context.time_remaining()
@@ -307,7 +314,7 @@ class ScriptedTriton:
             await asyncio.sleep(float(detail))  # stands for the engine's work
         if name == "garbage":
             return b"\xff\xff garbage"
-        response = answered(script.model.config, request)
+        response = answered(script.model.config_of(request.model_version), request)
         self._count(script, seen.batch_size)
         if name == "huge":
             response.raw_output_contents[0] = bytes(int(detail))

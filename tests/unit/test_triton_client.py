@@ -7,7 +7,7 @@ from jobs.datatypes import Datatype
 from jobs.errors import ModelNotFound, ModelRejected, OutputTooLarge
 from jobs.tensors import Tensor
 from tests.support.scripted_calls import SECONDS, call
-from tests.support.scripted_triton import ScriptedTriton, scripted_model
+from tests.support.scripted_triton import ScriptedModel, ScriptedTriton, scripted_model
 from workers.triton.client import TritonClient
 from workers.triton.messages import BatchTensor, RequestedOutput
 from workers.triton.options import EngineOptions
@@ -151,6 +151,32 @@ async def test_a_model_is_described_from_metadata_and_configuration() -> None:
     assert spec.refusal is None
     assert spec.inputs[0].image is not None
     assert spec.inputs[0].image.crop == (224, 224)
+
+
+async def test_a_model_with_one_version_is_described_with_one_look_at_a_configuration(
+    scripted: ScriptedTriton, client: TritonClient
+) -> None:
+    await client.describe("echo", "", SECONDS)
+    assert scripted.configurations == [("echo", "")]
+
+
+async def test_each_version_of_a_model_is_described_and_all_by_one_address() -> None:
+    """Engines that are being updated one by one have other versions."""
+    older = scripted_model("m", inputs=[("x", "FP32", (2,))], max_batch_size=4).config
+    newest = scripted_model("m", inputs=[("x", "FP32", (3,))]).config
+    models = [ScriptedModel(newest, ("1", "2"), {"1": older}), ScriptedModel(newest, ("2", "3"))]
+    async with (
+        ScriptedTriton(models[:1]) as one,
+        ScriptedTriton(models[1:]) as other,
+        TritonClient(EngineOptions(addresses=(one.address, other.address))) as client,
+    ):
+        specs = {spec.versions: spec for spec in [await client.describe("m", "", SECONDS) for _ in range(4)]}
+        assert {version for _, version in one.configurations} == {"", "1"}
+    assert set(specs) == {("1", "2"), ("2", "3")}
+    assert specs["2", "3"].variants == ()
+    (variant,) = specs["1", "2"].variants
+    assert (variant.versions, variant.max_batch_size, variant.inputs[0].dims) == (("1",), 4, (2,))
+    assert specs["1", "2"].inputs[0].dims == (3,)
 
 
 async def test_statistics_are_summed_over_addresses() -> None:

@@ -80,6 +80,66 @@ def test_a_model_without_the_parameter_takes_and_gives_tensors() -> None:
     assert ModelSpec.from_plain(spec.to_plain()) == spec
 
 
+def a_version(width: int, **options: Any) -> pb.ModelConfig:
+    """The configuration of a version whose input `x` has so many elements."""
+    return scripted_model("m", inputs=[("x", "FP32", (width,))], **options).config
+
+
+def of_versions(*configs: pb.ModelConfig) -> ModelSpec:
+    """The spec of a model whose versions 1, 2 … have these configurations."""
+    older = {str(number): config for number, config in enumerate(configs[:-1], 1)}
+    names = [str(number) for number in range(1, len(configs) + 1)]
+    return model_spec(pb.ModelMetadataResponse(name="m", versions=names, platform="p"), configs[-1], older)
+
+
+def test_versions_that_take_the_same_are_one_spec() -> None:
+    spec = of_versions(a_version(2), a_version(2), a_version(2))
+    assert spec == described(a_version(2), "1", "2", "3") == spec.of_version("1")
+    assert (spec.versions, spec.variants) == (("1", "2", "3"), ())
+    assert "variants" not in spec.to_plain()
+
+
+def test_versions_that_differ_from_the_newest_have_specs_of_their_own() -> None:
+    spec = of_versions(a_version(2), a_version(3), a_version(2, max_batch_size=0), a_version(2), a_version(3))
+    assert (spec.versions, spec.inputs[0].dims) == (("1", "2", "3", "4", "5"), (3,))
+    assert [each.versions for each in spec.variants] == [("1", "4"), ("3",)]
+    shapes = {version: spec.of_version(version).inputs[0].dims for version in ("", *spec.versions)}
+    assert shapes == {"": (3,), "1": (2,), "2": (3,), "3": (2,), "4": (2,), "5": (3,)}
+    assert [spec.of_version(version).max_batch_size for version in spec.versions] == [8, 8, 0, 8, 8]
+    assert ModelSpec.from_plain(spec.to_plain()) == spec
+
+
+def test_an_older_process_reads_of_versions_that_differ_what_the_newest_one_is() -> None:
+    spec = of_versions(a_version(2), a_version(3))
+    plain = spec.to_plain()
+    del plain["variants"]
+    assert ModelSpec.from_plain(plain) == described(a_version(3), "1", "2")
+
+
+def test_a_variant_of_a_variant_is_passed_over() -> None:
+    """V05: what nobody writes can't be nested so deep that it stops whoever reads it."""
+    spec = of_versions(a_version(2), a_version(3))
+    plain = spec.to_plain()
+    plain["variants"][0]["variants"] = [plain["variants"][0]]
+    assert ModelSpec.from_plain(plain) == spec
+
+
+def test_one_version_may_be_refused_and_pictures_have_each_versions_size() -> None:
+    config = scripted_model(
+        "m", inputs=[("x", "UINT8", (32, 32, 3))], parameter='{"inputs": {"x": {"kind": "image", "resize": 40}}}'
+    ).config
+    flat, small = pb.ModelConfig(), pb.ModelConfig()
+    flat.CopyFrom(config)
+    flat.input[0].dims[:] = [3072]
+    small.CopyFrom(config)
+    small.input[0].dims[:] = [16, 16, 3]
+    spec = of_versions(flat, small, config)
+    assert spec.refusal is None
+    assert "three dims" in (spec.of_version("1").refusal or "")
+    images = [spec.of_version(version).inputs[0].image for version in ("2", "3")]
+    assert [image.crop for image in images if image] == [(16, 16), (32, 32)]
+
+
 @pytest.mark.parametrize("datatype", Datatype)
 def test_every_datatype_of_a_configuration_is_known(datatype: Datatype) -> None:
     config = scripted_model("m", inputs=[("x", datatype.value, (1,))]).config

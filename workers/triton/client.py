@@ -11,7 +11,7 @@ from typing import Any, Self
 from jobs.errors import EngineFailed, EngineUnavailable, JobFailure, ModelRejected, OutputTooLarge
 from jobs.spec import ModelSpec
 from workers.triton import decode
-from workers.triton.describe import model_spec
+from workers.triton.describe import model_spec, versions
 from workers.triton.encode import request_bytes
 from workers.triton.endpoint import Endpoint
 from workers.triton.messages import IndexEntry, InferCall, InferReply, ModelStatistics
@@ -143,16 +143,14 @@ class TritonClient:
         return decode.index(await self._ask(lambda endpoint: endpoint.stub.RepositoryIndex, request, timeout_seconds))
 
     async def describe(self, name: str, version: str, timeout_seconds: float) -> ModelSpec:
-        """What the model takes and gives, from its metadata and configuration; an empty version: its policy's choice.
+        """What the model takes and gives, from its metadata and configurations; an empty version: all of them.
 
         Raises ModelNotFound where the engine doesn't serve it.
         """
-        deadline = _deadline(timeout_seconds)
-        metadata_request = pb.ModelMetadataRequest(name=name, version=version)
-        config_request = pb.ModelConfigRequest(name=name, version=version)
-        metadata = await self._ask(lambda endpoint: endpoint.stub.ModelMetadata, metadata_request, _left(deadline))
-        response = await self._ask(lambda endpoint: endpoint.stub.ModelConfig, config_request, _left(deadline))
-        return model_spec(metadata, response.config)
+        spec: ModelSpec = await self._with_best(
+            lambda endpoint, left: _described(endpoint, name, version, left), timeout_seconds
+        )
+        return spec
 
     async def statistics(self, model: str, version: str, timeout_seconds: float) -> ModelStatistics:
         """The counters of a model, summed over all addresses that answer; an empty version sums over all versions."""
@@ -217,6 +215,25 @@ class TritonClient:
 
     def _patience(self, deadline: float) -> float:
         return min(self._options.connect_seconds, _left(deadline))
+
+
+async def _described(endpoint: Endpoint, name: str, version: str, timeout_seconds: float) -> ModelSpec:
+    """A model as one address has it: others may have other versions while engines are updated.
+
+    The configuration of a version before the newest is one more call, so a model with one version has none of them.
+    """
+    deadline = _deadline(timeout_seconds)
+    request = pb.ModelMetadataRequest(name=name, version=version)
+    metadata = await endpoint.ask(endpoint.stub.ModelMetadata, request, _left(deadline))
+    config = await _config(endpoint, name, version, _left(deadline))
+    older = {each: await _config(endpoint, name, each, _left(deadline)) for each in versions(metadata)[:-1]}
+    return model_spec(metadata, config, older)
+
+
+async def _config(endpoint: Endpoint, name: str, version: str, timeout_seconds: float) -> pb.ModelConfig:
+    request = pb.ModelConfigRequest(name=name, version=version)
+    response: pb.ModelConfigResponse = await endpoint.ask(endpoint.stub.ModelConfig, request, timeout_seconds)
+    return response.config
 
 
 def _deadline(timeout_seconds: float) -> float:

@@ -5,6 +5,7 @@ It never raises: a model that can't be served, or whose `inferq` parameter is wr
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +35,7 @@ _DATATYPES: Final[Mapping[int, Datatype]] = MappingProxyType(
     }
 )
 
+_NO_CONFIGS: Final[Mapping[str, pb.ModelConfig]] = MappingProxyType({})
 _STATEFUL: Final = "The model keeps state between the requests of a sequence, and queued jobs may run in any order."
 _DECOUPLED: Final = "The model answers by stream, with any number of responses to a request (decoupled)."
 
@@ -42,12 +44,30 @@ class _UnknownDatatype(ValueError):
     """A tensor has a datatype that the protocol, as it is known here, doesn't have."""
 
 
-def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> ModelSpec:
+def model_spec(
+    metadata: pb.ModelMetadataResponse, config: pb.ModelConfig, older: Mapping[str, pb.ModelConfig] = _NO_CONFIGS
+) -> ModelSpec:
     """The spec of a model; `refusal` says why no job can be accepted for it as it is configured.
 
     Tensors come from the configuration, because its dims are a client's view of one item whatever `reshape` does
-    inside; versions and platform come from the metadata. A wrong parameter leaves all tensors plain.
+    inside; versions and platform come from the metadata. A wrong parameter leaves all tensors plain. `older` has the
+    configurations of the versions before the newest: where a backend completes them itself, they may differ.
     """
+    newest = _spec(metadata, config)
+    versions_of: dict[ModelSpec, tuple[str, ...]] = {}
+    for version, its_config in older.items():
+        spec = _spec(metadata, its_config)
+        versions_of[spec] = (*versions_of.get(spec, ()), version)
+    variants = (replace(spec, versions=those) for spec, those in versions_of.items() if spec != newest)
+    return replace(newest, variants=tuple(variants))
+
+
+def versions(metadata: pb.ModelMetadataResponse) -> tuple[str, ...]:
+    """The model's versions, the newest last."""
+    return tuple(sorted(metadata.versions, key=lambda version: (len(version), version)))
+
+
+def _spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> ModelSpec:
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
     refusal = None
@@ -67,7 +87,7 @@ def model_spec(metadata: pb.ModelMetadataResponse, config: pb.ModelConfig) -> Mo
     is_decoupled = config.model_transaction_policy.decoupled
     return ModelSpec(
         name=metadata.name or config.name,
-        versions=tuple(sorted(metadata.versions, key=lambda version: (len(version), version))),
+        versions=versions(metadata),
         max_batch_size=max(config.max_batch_size, 0),
         inputs=inputs,
         outputs=outputs,
