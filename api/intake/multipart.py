@@ -4,10 +4,11 @@ It owns the caps on parts and their headers, and which parts are files; filename
 """
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from python_multipart.exceptions import FormParserError
+from python_multipart.exceptions import FormParserError, ParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from api.intake.limits import MAX_PARTS
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 _MAX_BOUNDARY_LENGTH: Final = 200
+_MAX_PREAMBLE_BYTES: Final = 64 * 1024
+_LIKE_A_BOUNDARY: Final = re.compile(rb"--([!-~]{1,70})[ \t]*(?:\r?\n|--|$)")
 _PLAIN_ENCODINGS: Final = ("", "7bit", "8bit", "binary")
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what it would say is answered to the client instead
@@ -33,18 +36,55 @@ class Part:
 
 
 def parse_multipart(body: bytes, boundary: str) -> list[Part]:
-    """The parts in order; raises Problem for a body that is cut short, ambiguous or over the caps."""
-    if not 0 < len(boundary) <= _MAX_BOUNDARY_LENGTH:
-        raise _malformed(f"its boundary is missing or longer than {_MAX_BOUNDARY_LENGTH} characters")
+    """The parts in order; raises Problem for a body that is cut short, ambiguous or over the caps.
+
+    A preamble, which nobody is meant to read, is passed over.
+    """
+    if not boundary:
+        raise _malformed("its Content-Type names no boundary; let the client's library write that header")
+    if len(boundary) > _MAX_BOUNDARY_LENGTH:
+        raise _malformed(f"its boundary is longer than {_MAX_BOUNDARY_LENGTH} characters")
+    begun_at = _first_boundary(body, boundary.encode("latin-1"))
+    body = body[begun_at:] if begun_at else body
     collector = _Collector(memoryview(body))
     try:
         parser = MultipartParser(boundary.encode("latin-1"), collector.callbacks())
         parser.write(body)
     except FormParserError as exc:
-        raise _malformed(str(exc).rstrip(".")) from None
+        raise _malformed(_in_plain_words(exc, begun_at)) from None
     if not collector.has_ended:
         raise _malformed("its closing boundary is missing")
     return collector.parts
+
+
+def _first_boundary(body: bytes, boundary: bytes) -> int:
+    """Where the first one begins; raises Problem where there is none near the body's begin."""
+    line = b"--" + boundary
+    if body.startswith(line) and body[len(line) : len(line) + 1] != b"\n":
+        return 0
+    found = body.find(b"\r\n" + line, 0, _MAX_PREAMBLE_BYTES)
+    if found >= 0:
+        return found + 2
+    if not body:
+        raise _malformed("it is empty")
+    if body.find(line + b"\n", 0, _MAX_PREAMBLE_BYTES) >= 0:
+        raise _malformed("its lines end in LF alone; between and in the heads of parts they must end in CR LF")
+    said = boundary[:100].decode("latin-1")
+    other = _LIKE_A_BOUNDARY.match(body[:200].lstrip())
+    if other:
+        raise _malformed(
+            f"its Content-Type says the boundary {said!r}, but the body begins with {other[1].decode('ascii')!r}; let the "
+            "client's library write that header"
+        )
+    raise _malformed(f"the boundary {said!r}, which its Content-Type says, is not in it")
+
+
+def _in_plain_words(exc: FormParserError, begun_at: int) -> str:
+    """What the parser met, by the byte of the body; its own words are about its states."""
+    if "Maximum header" in str(exc):
+        return "the head of a part has too many lines, or too long ones"
+    place = f" near byte {begun_at + exc.offset}" if isinstance(exc, ParseError) and exc.offset >= 0 else ""
+    return f"it is damaged{place}: a boundary ends in CR LF, the last one in two hyphens, and a part's head is 'Name: value'"
 
 
 class _Collector:

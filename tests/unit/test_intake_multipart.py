@@ -94,6 +94,46 @@ async def test_a_body_that_is_no_complete_form_is_malformed(gateway: Gateway, re
     assert (problem["status"], problem["code"]) == (400, "malformed_body")
 
 
+def other(content: bytes, boundary: str = "frontier") -> dict[str, Any]:
+    """A body of which the Content-Type says this boundary."""
+    return {"content": content, "headers": {"Content-Type": f"multipart/form-data; boundary={boundary}"}}
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (other(multipart(*TEXT)["content"], "border"), "the boundary 'border', but the body begins with 'frontier'"),
+        (other(multipart(*TEXT)["content"].replace(b"\r\n", b"\n")), "lines end in LF alone"),
+        (other(b"preamble\n" + multipart(*TEXT)["content"].replace(b"\r\n", b"\n")), "lines end in LF alone"),
+        (other(b"hello, world"), "the boundary 'frontier', which its Content-Type says, is not in it"),
+        (other(b""), "it is empty"),
+        (other(b"x", ""), "names no boundary"),
+        (other(multipart(*TEXT)["content"].replace(b"Content-Disposition:", b"Content Disposition:")), "near byte "),
+        (multipart(("\r\n".join(f"X-{n}: 1" for n in range(20)), b"")), "too many lines"),
+        (multipart(*TEXT, end=b"!!"), "closing boundary is missing"),
+        (other(b"--frontier!!"), "near byte "),
+    ],
+    ids=range(10),
+)
+async def test_a_form_that_is_written_wrong_is_told_what_is_wrong(
+    gateway: Gateway, request_: dict[str, Any], words: str
+) -> None:
+    problem = await gateway.refused(**request_)
+    assert (problem["status"], problem["code"]) == (400, "malformed_body")
+    assert words in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "preamble", [b"\r\n", b"This is a multi-part message.\r\n", b"--x\r\n" * 9000, b"\n--frontie\r\n"]
+)
+async def test_a_preamble_is_passed_over_up_to_64_kib(gateway: Gateway, preamble: bytes) -> None:
+    request = multipart(*TEXT)
+    submission = await gateway.accepted(content=preamble + request["content"], headers=request["headers"])
+    assert bytes(submission.payload) == b"hello"
+    problem = await gateway.refused(content=preamble * 70_000 + request["content"], headers=request["headers"])
+    assert problem["code"] in ("malformed_body", "payload_too_large")
+
+
 @pytest.mark.parametrize(
     "request_",
     [
