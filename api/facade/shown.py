@@ -3,7 +3,8 @@
 Pure: it says what a spec says in the words of that protocol, batch dimension included.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from jobs.spec import InputSpec, ModelSpec, OutputSpec
@@ -16,6 +17,11 @@ EXTENSIONS: Final = ("classification", "model_configuration", "binary_tensor_dat
 def server_metadata(version: str) -> dict[str, Any]:
     """Who answers."""
     return {"name": SERVER_NAME, "version": version, "extensions": EXTENSIONS}
+
+
+def one_version(spec: ModelSpec, version: str) -> ModelSpec:
+    """A model as it looks to who asks for one of its versions: as if it had no other."""
+    return replace(spec.of_version(version), versions=(version,), variants=())
 
 
 def model_metadata(spec: ModelSpec) -> dict[str, Any]:
@@ -34,9 +40,9 @@ def _tensors(specs: Sequence[InputSpec] | Sequence[OutputSpec], batch: tuple[int
     return [{"name": spec.name, "datatype": spec.datatype.value, "shape": (*batch, *spec.dims)} for spec in specs]
 
 
-def index_entries(spec: ModelSpec, *, is_ready: bool) -> Iterable[dict[str, Any]]:
-    """A model's versions in the repository's index."""
+def index_entry(spec: ModelSpec, *, is_ready: bool) -> dict[str, Any]:
+    """One version of a model in the repository's index."""
     state = (
         {"state": "READY"} if is_ready else {"state": "UNAVAILABLE", "reason": spec.refusal or "no worker serves it"}
     )
-    return [{"name": spec.name, "version": version, **state} for version in spec.versions]
+    return {"name": spec.name, "version": spec.versions[0], **state}

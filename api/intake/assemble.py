@@ -26,7 +26,9 @@ _DEFAULTS: Final = asdict(JobRequest(model="", inputs=(), outputs=()))
 def build(draft: Draft, model: ModelSpec, limits: IntakeLimits, now_ms: int) -> tuple[JobRequest, Buffer]:
     """The request and its payload, in the order of the model's inputs; raises Problem where the draft does not fit."""
     fields = request_fields(draft.options, now_ms)
-    check_served(model, fields.get("model_version", ""))
+    version = fields.get("model_version", "")
+    check_served(model, version)
+    model = model.of_version(version)
     uploads = [(target_of(model, upload), upload) for upload in draft.uploads]
     check_names(model, [*(tensor.name for tensor in draft.tensors), *(spec.name for spec, _ in uploads)])
     inputs: dict[str, DraftTensor | DraftUpload] = {tensor.name: tensor for tensor in draft.tensors}

@@ -21,8 +21,9 @@ _UNCLASSIFIABLE = (Datatype.BYTES, Datatype.BOOL, Datatype.FP16, Datatype.BF16)
 
 def check_served(model: ModelSpec, version: str) -> None:
     """Raise Problem unless jobs are accepted for this model and version ('' is the engine's choice)."""
-    if model.refusal is not None:
-        raise Problem(ProblemCode.MODEL_NOT_SERVED, model.refusal, model=model.name)
+    refusal = model.of_version(version).refusal
+    if refusal is not None:
+        raise Problem(ProblemCode.MODEL_NOT_SERVED, refusal, model=model.name)
     if version and version not in model.versions:
         raise Problem(
             ProblemCode.UNKNOWN_VERSION,

@@ -62,6 +62,7 @@ async def infer(request: Request) -> Response:
         model = await known_model(request, request.path_params["name"])
         version = request.path_params.get("version", "")
         check_served(model, version)
+        model = model.of_version(version)
         if model.decoupled and not is_async:
             raise Problem(
                 ProblemCode.NOT_SUPPORTED,

@@ -34,15 +34,10 @@ def _model(shared: Services, spec: ModelSpec, queued: int, in_progress: int) -> 
     lanes = shared.catalog.lanes(spec.name)
     return {
         "name": spec.name,
-        "versions": spec.versions,
-        "ready": shared.catalog.is_ready(spec),
-        "refusal": spec.refusal,
-        "max_batch_size": spec.max_batch_size,
-        "inputs": [_input(part) for part in spec.inputs],
-        "outputs": [_output(part) for part in spec.outputs],
+        **_form(shared, spec),
+        "variants": [_form(shared, variant) for variant in spec.variants],
         "platform": spec.platform,
         "instances": spec.instances,
-        "notes": spec.notes,
         "queued": queued,
         "in_progress": in_progress,
         "workers": len(lanes),
@@ -54,6 +49,19 @@ def _model(shared: Services, spec: ModelSpec, queued: int, in_progress: int) -> 
             "batch_size": max((lane.batch_size for lane in lanes), default=None),
         },
         "urls": {"self": f"/models/{quote(spec.name, safe='')}"},
+    }
+
+
+def _form(shared: Services, spec: ModelSpec) -> dict[str, Any]:
+    """What versions take and give, which is where they may differ."""
+    return {
+        "versions": spec.versions,
+        "ready": shared.catalog.is_ready(spec),
+        "refusal": spec.refusal,
+        "max_batch_size": spec.max_batch_size,
+        "inputs": [_input(part) for part in spec.inputs],
+        "outputs": [_output(part) for part in spec.outputs],
+        "notes": spec.notes,
     }
 
 

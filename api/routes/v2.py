@@ -51,7 +51,7 @@ async def model_ready(request: Request) -> Response:
 
 
 async def metadata(request: Request) -> Response:
-    """What a model takes and gives."""
+    """What a model, or its version that the path names, takes and gives."""
     return json_response(shown.model_metadata(await _model(request)))
 
 
@@ -82,9 +82,11 @@ async def repository_index(request: Request) -> Response:
     only_ready = await _wants_ready(request)
     entries: list[dict[str, Any]] = []
     for spec in visible_models(request):
-        is_ready = shared.catalog.is_ready(spec)
-        if is_ready or not only_ready:
-            entries.extend(shown.index_entries(spec, is_ready=is_ready))
+        for version in spec.versions:
+            one = shown.one_version(spec, version)
+            is_ready = shared.catalog.is_ready(one)
+            if is_ready or not only_ready:
+                entries.append(shown.index_entry(one, is_ready=is_ready))
     return json_response(entries)
 
 
@@ -109,7 +111,7 @@ async def refuse_generate(request: Request) -> NoReturn:
 
 
 async def _model(request: Request) -> ModelSpec:
-    """The model of the path; raises Problem where it, or its version that the path names, is unknown."""
+    """The model of the path, or its version that the path names, alone; raises Problem where one is unknown."""
     name = request.path_params["name"]
     spec = await known_model(request, name)
     version = request.path_params.get("version")
@@ -118,7 +120,7 @@ async def _model(request: Request) -> ModelSpec:
             ProblemCode.UNKNOWN_VERSION,
             f"Request for unknown model: '{spec.name}' version {version[:100]} is not found.",
         )
-    return spec
+    return spec if version is None else shown.one_version(spec, version)
 
 
 async def _wants_ready(request: Request) -> bool:

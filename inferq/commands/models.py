@@ -3,7 +3,7 @@
 Owns how a model is shown in a line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from inferq.commands import screen
@@ -19,18 +19,22 @@ def show_models(url: str, *, as_json: bool) -> None:
             screen.json_line(model)
         return
     columns = ("MODEL", "READY", "INPUTS", "OUTPUTS", "BATCH", "QUEUED", "WORKERS")
-    screen.table(columns, [_row(model) for model in models])
+    screen.table(columns, [row for model in models for row in _rows(model)])
 
 
-def _row(model: Mapping[str, Any]) -> tuple[str, ...]:
+def _rows(model: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A line for the model, and one for each of its older versions that take or give something else."""
+    yield (model["name"], *_form(model), str(model["queued"]), str(model["workers"]))
+    for variant in model.get("variants", ()):
+        yield (f"{model['name']} version {', '.join(variant['versions'])}", *_form(variant), "", "")
+
+
+def _form(form: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        model["name"],
-        "yes" if model["ready"] else model["refusal"] or "no",
-        _tensors(model["inputs"]),
-        _tensors(model["outputs"]),
-        str(model["max_batch_size"] or "none"),
-        str(model["queued"]),
-        str(model["workers"]),
+        "yes" if form["ready"] else form["refusal"] or "no",
+        _tensors(form["inputs"]),
+        _tensors(form["outputs"]),
+        str(form["max_batch_size"] or "none"),
     )
 
 

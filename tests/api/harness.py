@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import fakeredis
@@ -40,6 +40,14 @@ def identity_spec(name: str = MODEL, **fields: Any) -> ModelSpec:
     inputs = (InputSpec("x", Datatype.FP32, (-1,)),)
     outputs = (OutputSpec("y", Datatype.FP32, (-1,)),)
     return ModelSpec(name, ("1", "2"), 8, inputs, outputs, **fields)
+
+
+def of_two_shapes(name: str = MODEL) -> ModelSpec:
+    """Version 1 takes FP32 [2] without batches, version 2 is refused, and version 3 takes FP32 [3]."""
+    newest = replace(identity_spec(name, config='{"newest":true}'), inputs=(InputSpec("x", Datatype.FP32, (3,)),))
+    oldest = replace(newest, max_batch_size=0, inputs=(InputSpec("x", Datatype.FP32, (2,)),), config='{"oldest":true}')
+    variants = (replace(oldest, versions=("1",)), replace(newest, versions=("2",), refusal="It is stateful."))
+    return replace(newest, versions=("1", "2", "3"), variants=variants)
 
 
 def a_worker(state: LaneState = LaneState.READY, *models: str, worker_id: str = "w-1") -> WorkerBeat:

@@ -16,7 +16,17 @@ from jobs.datatypes import Datatype
 from jobs.errors import ERROR_KINDS, ErrorCode
 from jobs.registry import LaneState
 from jobs.spec import InputSpec, ModelSpec, OutputSpec
-from tests.api.harness import MODEL, Api, Backend, a_worker, floats, identity_spec, running_api, until
+from tests.api.harness import (
+    MODEL,
+    Api,
+    Backend,
+    a_worker,
+    floats,
+    identity_spec,
+    of_two_shapes,
+    running_api,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -311,6 +321,42 @@ async def test_readiness_follows_the_workers(api: Api) -> None:
     await api.beat(a_worker(LaneState.READY, MODEL))
     assert (await api.get(f"/v2/models/{MODEL}/ready")).status_code == 200
     assert (await api.get(f"/v2/models/{MODEL}/versions/9/ready")).status_code == 400
+
+
+async def test_a_version_is_described_and_judged_by_itself(backend: Backend) -> None:
+    """As Triton does: it lists the version alone, and shapes and batch dimension are that version's."""
+    of = f"/v2/models/{MODEL}"
+    async with running_api(backend, models=[of_two_shapes()]) as api:
+        await api.beat(a_worker())
+        whole, first, third = [(await api.get(path)).json() for path in (of, f"{of}/versions/1", f"{of}/versions/3")]
+        assert (whole["versions"], whole["inputs"][0]["shape"]) == (["1", "2", "3"], [-1, 3])
+        assert (first["versions"], first["inputs"][0]["shape"]) == (["1"], [2])
+        assert (third["versions"], third["inputs"][0]["shape"]) == (["3"], [-1, 3])
+        configs = [(await api.get(f"{path}/config")).json() for path in (of, f"{of}/versions/1", f"{of}/versions/3")]
+        assert configs == [{"newest": True}, {"oldest": True}, {"newest": True}]
+        ready = [(await api.get(f"{of}{path}/ready")).status_code for path in ("", *(f"/versions/{n}" for n in (1, 2)))]
+        assert ready == [200, 200, 400]
+        index = (await api.client.post("/v2/repository/index")).json()
+        assert [entry.get("reason") for entry in index] == [None, "It is stateful.", None]
+        only_ready = (await api.client.post("/v2/repository/index", json={"ready": True})).json()
+        assert [entry["version"] for entry in only_ready] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("version", "shape", "status"),
+    [("1", [2], 202), ("3", [1, 3], 202), ("", [1, 3], 202), ("1", [3], 400), ("3", [1, 2], 400), ("", [2], 400)],
+)
+async def test_a_call_takes_what_its_version_takes(
+    backend: Backend, version: str, shape: list[int], status: int
+) -> None:
+    path = f"/v2/models/{MODEL}" + (f"/versions/{version}" if version else "")
+    tensor = {"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0] * shape[-1]}
+    async with running_api(backend, models=[of_two_shapes()]) as api:
+        headers = {"Prefer": "respond-async"}
+        response = await api.client.post(f"{path}/infer", json={"inputs": [tensor]}, headers=headers)
+        assert response.status_code == status, response.text
+        refused = await api.client.post(f"/v2/models/{MODEL}/versions/2/infer", json=document(1, 2, 3))
+        assert (refused.status_code, refused.json()["error"]) == (400, "It is stateful.")
 
 
 async def test_a_decoupled_or_stateful_model_is_refused_before_its_body_is_read(backend: Backend) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.registry import LaneState
-from tests.api.harness import MODEL, Api, Backend, a_worker, identity_spec, running_api
+from tests.api.harness import MODEL, Api, Backend, a_worker, identity_spec, of_two_shapes, running_api
 
 pytestmark = pytest.mark.anyio
 
@@ -26,6 +26,7 @@ async def test_a_model_shows_what_it_takes_and_how_busy_it_is(api: Api) -> None:
         "ready": True,
         "refusal": None,
         "max_batch_size": 8,
+        "variants": [],
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1], "optional": False, "kind": "tensor"}],
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1], "kind": "tensor", "top": None}],
         "platform": "",
@@ -37,6 +38,33 @@ async def test_a_model_shows_what_it_takes_and_how_busy_it_is(api: Api) -> None:
         "lanes": {"ready": 1, "waiting_for_engine": 1, "batches_in_flight": 2, "credits": 4, "batch_size": 4},
         "urls": {"self": "/models/identity"},
     }
+
+
+async def test_a_model_shows_which_of_its_versions_take_something_else(api: Api) -> None:
+    await api.registry.publish_models([of_two_shapes()])
+    await api.beat(a_worker())
+    shown = (await api.get(f"/models/{MODEL}")).json()
+    assert (shown["versions"], shown["ready"], shown["inputs"][0]["shape"]) == (["1", "2", "3"], True, [3])
+    assert shown["variants"] == [
+        {
+            "versions": ["1"],
+            "ready": True,
+            "refusal": None,
+            "max_batch_size": 0,
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [2], "optional": False, "kind": "tensor"}],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1], "kind": "tensor", "top": None}],
+            "notes": [],
+        },
+        {
+            "versions": ["2"],
+            "ready": False,
+            "refusal": "It is stateful.",
+            "max_batch_size": 8,
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [3], "optional": False, "kind": "tensor"}],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1], "kind": "tensor", "top": None}],
+            "notes": [],
+        },
+    ]
 
 
 async def test_models_are_listed_by_name_and_ready_only_where_a_worker_has_its_engine(api: Api) -> None:

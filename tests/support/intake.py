@@ -6,6 +6,7 @@ Owns no rule: it keeps what was accepted and answers what was refused, over real
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -85,6 +86,10 @@ MODELS = (
     tensor_model("plain", Datatype.FP32, (-1,), max_batch_size=0),
     tensor_model("scalar", Datatype.FP32, (), max_batch_size=0),
     tensor_model("strings", Datatype.BYTES, (2,)),
+    replace(
+        tensor_model("versioned", Datatype.FP32, (3,)),
+        variants=(replace(tensor_model("versioned", Datatype.INT64, (2,), max_batch_size=2), versions=("1",)),),
+    ),
     *(tensor_model(f"any_{datatype.lower()}", datatype) for datatype in Datatype),
 )
 

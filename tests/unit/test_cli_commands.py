@@ -369,12 +369,15 @@ def test_models_shows_what_each_takes_and_whether_it_is_ready(run: Run) -> None:
         {"name": "a", "ready": True, "refusal": None, "max_batch_size": 8, "inputs": [image, mask], **common},
         {"name": "b", "ready": False, "refusal": "It is stateful.", "max_batch_size": 0, "inputs": [tensor], **common},
     ]
+    older = {"versions": ["1", "2"], "ready": True, "refusal": None, "max_batch_size": 4, "inputs": [mask]}
+    models[1]["variants"] = [{**older, "outputs": [tensor]}]
     with scripted_server([Answer(200, {"models": models})]) as server:
         plain = run("models", server=server).out
         assert run("models", "--json", server=server).documents == models
     assert [row.split("\t") for row in plain.splitlines()] == [
         ["a", "yes", "photo: image (UINT8 [224, 224, 3]), mask: BOOL [1] optional", "x: FP32 [-1]", "8", "2", "1"],
         ["b", "It is stateful.", "x: FP32 [-1]", "x: FP32 [-1]", "none", "2", "1"],
+        ["b version 1, 2", "yes", "mask: BOOL [1] optional", "x: FP32 [-1]", "4", "", ""],
     ]
 
 

@@ -152,6 +152,21 @@ async def test_a_version_may_be_a_text_or_a_number(gateway: Gateway, version: An
     assert (await gateway.tensor("fixed", "FP32", [3], [0, 0, 0], model_version=version)).request.model_version == "2"
 
 
+async def test_a_job_is_judged_by_the_version_that_it_asks_for(gateway: Gateway) -> None:
+    """An input that fits another version only would be accepted, and fail."""
+    for version in ("", "2"):
+        await gateway.tensor("versioned", "FP32", [3], [0, 0, 0], model_version=version)
+        await gateway.bad_tensor("versioned", "INT64", [2], [0, 0], model_version=version)
+    submission = await gateway.tensor("versioned", "INT64", [2, 2], [[0, 0], [0, 0]], model_version="1")
+    assert (submission.request.rows, submission.request.model_version) == (2, "1")
+    problem = await gateway.bad_tensor("versioned", "FP32", [3], [0, 0, 0], model_version="1")
+    assert (problem["code"], problem["expected"]) == ("invalid_tensor", {"datatype": "INT64", "shape": [2]})
+    problem = await gateway.bad_tensor("versioned", "INT64", [3, 2], [[0, 0]] * 3, model_version="1")
+    assert "takes 1 to 2 at a time" in problem["detail"]
+    problem = await gateway.bad_tensor("versioned", "INT64", [2], [0, 0], model_version="3")
+    assert problem["known_versions"] == ["1", "2"]
+
+
 @pytest.mark.parametrize("version", ["3", 3, "", "../1", "1 "])
 async def test_a_version_that_the_model_lacks_is_404_with_those_that_it_has(gateway: Gateway, version: Any) -> None:
     if version == "":
