@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from time import monotonic
 from typing import Final
 
 from api.auth import Gate
@@ -67,9 +68,10 @@ class Services:
 
     async def submit(self, submission: Submission) -> SubmitReply:
         """Store a job; raises StoreError. A caller that gives up may or may not have stored it."""
-        if memoryview(submission.payload).nbytes >= _ALONE_BYTES:
-            return await self.store.submit(submission)
-        return await self._submissions(submission)
+        is_alone = memoryview(submission.payload).nbytes >= _ALONE_BYTES
+        reply = await (self.store.submit(submission) if is_alone else self._submissions(submission))
+        self._learn(submission, reply)
+        return reply
 
     async def submit_all(self, submissions: Sequence[Submission]) -> list[SubmitReply | StoreError]:
         """Store many jobs, a block in each round trip; each has its own reply, or why it may not be stored.
@@ -82,10 +84,17 @@ class Services:
                 replies.extend([replies[-1]] * len(block))
                 continue
             try:
-                replies.extend(await self.store.submit_many(block))
+                stored = await self.store.submit_many(block)
             except StoreError as exc:
                 replies.extend([exc] * len(block))
+                continue
+            self._learn(block[-1], stored[-1])
+            replies.extend(stored)
         return replies
+
+    def _learn(self, submission: Submission, reply: SubmitReply) -> None:
+        if reply.standing is not None:
+            self.pressure.learn(submission.tenant, reply.standing, monotonic())
 
     async def look(self, job_id: str, tenant: str) -> Inspection | None:
         """A job of this tenant, or None; raises StoreError."""

@@ -3,28 +3,42 @@
 It owns how replies are read; it must not send anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from jobs import codec
 from jobs.connection import StoreError, StoreFull, StoreUnavailable
-from jobs.events import Inspection, SubmitReply, Submitted
+from jobs.events import Inspection, Standing, SubmitReply, Submitted
 from jobs.record import JOB_FIELDS, Job
 
 _JOB_FIELDS: Final = tuple(name.encode() for name in JOB_FIELDS)
 
 
-def submit_answer(written: Any, reply: Any) -> SubmitReply | StoreFull:
+def submit_answer(
+    written: Any, reply: Any, tenant: str, standings: Mapping[bytes, Standing]
+) -> SubmitReply | StoreFull:
     """What became of a job, from the replies to its payload and to its script."""
     word, job_id = reply[0].decode(), reply[1].decode()
     if word != "NO_PAYLOAD":
-        return SubmitReply(Submitted(word), job_id)
+        return SubmitReply(Submitted(word), job_id, standings.get(tenant.encode()))
     if isinstance(written, StoreFull):
         return written
     if isinstance(written, StoreError):
         raise written
     raise StoreUnavailable("The payload was gone before the job could be stored; submit it again")
+
+
+def with_standings(blocks: Sequence[Any]) -> list[tuple[Any, Mapping[bytes, Standing]]]:
+    """The replies to submissions, each with how its block left the tenants; raises the first refusal of a block."""
+    replies: list[tuple[Any, Mapping[bytes, Standing]]] = []
+    for block in blocks:
+        if isinstance(block, StoreError):
+            raise block
+        *words, told = block
+        standings = {told[i]: Standing(*told[i + 1 : i + 4]) for i in range(0, len(told), 4)}
+        replies += [(word, standings) for word in words]
+    return replies
 
 
 def inspection(job_id: str, reply: Any) -> Inspection | codec.CodecError | None:

@@ -51,11 +51,23 @@ class Submitted(StrEnum):
     QUOTA_BYTES = "QUOTA_BYTES"
 
 
+class Standing(NamedTuple):
+    """What a tenant holds after a submit, the new jobs included, and by how much it is ahead of its rate."""
+
+    jobs: int
+    nbytes: int
+    ahead_ms: int
+
+
 class SubmitReply(NamedTuple):
-    """`job_id` is the stored job's: the first one's where an idempotency key was seen before."""
+    """`job_id` is the stored job's: the first one's where an idempotency key was seen before.
+
+    `standing` is the tenant's after the block, None where it was not looked at.
+    """
 
     word: Submitted
     job_id: str
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from jobs import codec, keys
-from jobs.answers import inspection, joined, submit_answer
+from jobs.answers import inspection, joined, submit_answer, with_standings
 from jobs.connection import Call, Connection, StoreError, StoreFull, StoreUnavailable
 from jobs.errors import ErrorCode, JobError
 from jobs.events import (
@@ -23,6 +23,7 @@ from jobs.events import (
     Retry,
     Settled,
     Settlement,
+    Standing,
     Submission,
     SubmitReply,
     Submitted,
@@ -52,6 +53,7 @@ __all__ = [
     "Retry",
     "Settled",
     "Settlement",
+    "Standing",
     "Submission",
     "SubmitReply",
     "Submitted",
@@ -124,7 +126,10 @@ class JobStore:
         replies = await self.connection.replies(*calls)
         synced = replies.pop() if self._settings.durable else [1]
         written, words = _cut(replies, len(submissions))
-        answers = [submit_answer(*pair) for pair in zip(written, joined(words), strict=True)]
+        answers = [
+            submit_answer(payload, reply, item.tenant, standings)
+            for item, payload, (reply, standings) in zip(submissions, written, with_standings(words), strict=True)
+        ]
         stored = [answer for answer in answers if isinstance(answer, SubmitReply)]
         if not stored:
             raise next(answer for answer in answers if isinstance(answer, StoreError))

@@ -3,7 +3,8 @@
 It owns which paths are open and which scope the others need; a new path is guarded without being named here.
 """
 
-from functools import partial, wraps
+from functools import wraps
+from time import monotonic
 from typing import Final
 
 from starlette.requests import Request
@@ -57,13 +58,14 @@ def scope_of(method: str, path: str) -> KeyScope | None:
 
 async def _metered(request: Request, handler: Handler) -> Response:
     """The answer, a refusal too, with what is left of the tenant's quotas; where it met a limit, with that one."""
-    standing = partial(services(request).pressure.standing, tenant(request))
+    pressure, owner = services(request).pressure, tenant(request)
     try:
         response = await handler(request)
     except Problem as problem:
-        problem.headers = {**standing(), **problem.headers}
+        problem.headers = {**pressure.standing(owner, monotonic()), **problem.headers}
         raise
-    response.raw_headers.extend((name.lower().encode(), value.encode()) for name, value in standing().items())
+    standing = pressure.standing(owner, monotonic())
+    response.raw_headers.extend((name.lower().encode(), value.encode()) for name, value in standing.items())
     return response
 
 

@@ -5,7 +5,8 @@
 --   request, head start ms, run-at ms (0 = now), queue ttl ms, result ttl ms (keep), payload lifetime ms,
 --   idempotency key ('' = none), fingerprint, events that a webhook wants ('' = no webhook), its host, size in bytes
 -- Replies {word, id} per job: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key,
---   other body); a word of _admit.lua; NO_PAYLOAD (it expired or was never written). All but OK leave nothing.
+--   other body); a word of _admit.lua; NO_PAYLOAD (it expired or was never written). All but OK leave nothing. Last,
+--   what _admit.lua has told of the tenants, in one flat list.
 -- uses: prelude enter ready load admit
 
 local now, version, record_ms = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -75,4 +76,5 @@ enter_all()
 write_load()
 write_rates(now)
 for model in pairs(stored) do ring(model) end
+replies[#replies + 1] = told(now)
 return replies

@@ -100,7 +100,7 @@ async def test_an_idempotency_key_still_answers_with_its_job(full: Rig) -> None:
     first = await full.submit_reply(idempotency_key="k", fingerprint="f")
     await _fill(full)
     again = await full.submit_reply(idempotency_key="k", fingerprint="f")
-    assert again == (Submitted.REPLAYED, first.job_id)
+    assert again[:2] == (Submitted.REPLAYED, first.job_id)
 
 
 async def test_a_block_says_of_each_job_whether_it_found_room(full: Rig) -> None:
@@ -111,7 +111,7 @@ async def test_a_block_says_of_each_job_whether_it_found_room(full: Rig) -> None
     before = await full.snapshot()
     again = a_submission(idempotency_key="k", fingerprint="f")
     new = a_submission()
-    assert await full.store.submit_many([again, new]) == [
+    assert [reply[:2] for reply in await full.store.submit_many([again, new])] == [
         (Submitted.REPLAYED, first.id),
         (Submitted.NO_MEMORY, new.id),
     ]

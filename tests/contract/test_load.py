@@ -83,8 +83,21 @@ async def test_a_repeated_request_is_answered_although_the_tenant_is_at_its_limi
     store = rig.another(tenant_max_open=1, tenant_rate=0.1)
     first = await store.submit(a_submission(idempotency_key="k", fingerprint="f"))
     again = await store.submit(a_submission(idempotency_key="k", fingerprint="f"))
-    assert again == (Submitted.REPLAYED, first.job_id)
+    assert again[:2] == (Submitted.REPLAYED, first.job_id)
     assert (await store.submit(a_submission(idempotency_key="l"))).word is Submitted.QUOTA_RATE
+
+
+async def test_a_submit_tells_how_it_leaves_the_tenants_of_its_block(rig: Rig) -> None:
+    """Whether or not a job was stored; one that was there before looks at nothing."""
+    size = len(PAYLOAD) + len(a_submission().request.encode())
+    store = rig.another(tenant_max_open=2, tenant_rate=1.0)
+    block = [a_submission(tenant=tenant) for tenant in "aaab"]
+    standings = [reply.standing for reply in await store.submit_many(block)]
+    assert standings == [(2, 2 * size, 2000)] * 3 + [(1, size, 1000)]
+    rig.clock.advance(1_500)
+    refused = await store.submit(a_submission(tenant="a"))
+    assert refused == (Submitted.QUOTA_JOBS, refused.job_id, (2, 2 * size, 500))
+    assert (await store.submit(block[0])).standing is None
 
 
 async def test_a_refused_job_leaves_nothing(rig: Rig) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -14,8 +16,9 @@ from api.problems import Problem
 from api.protocol import Doorman
 from jobs.load import MEMORY_SHARE, Load
 from jobs.settings import StoreSettings
+from jobs.store import Standing
 from tests.api.harness import Api, Backend, floats, identity_spec, running_api, until
-from tests.threats.tenants import Tenants, a_document, open_tenants
+from tests.threats.tenants import Tenants, a_document, open_tenants, with_key
 
 pytestmark = pytest.mark.anyio
 
@@ -65,6 +68,61 @@ async def test_what_is_left_of_a_quota_stands_in_the_answer(tenants: Tenants) ->
     answer = await tenants.alice.post("/jobs", json=a_document())
     assert answer.headers["ratelimit-policy"].startswith('"jobs";q=500000, "bytes";q=')
     assert answer.headers["ratelimit"].startswith('"jobs";r=')
+
+
+def _left(answer: httpx.Response) -> dict[str, int]:
+    """What the headers say is left, by policy."""
+    return {name: int(left) for name, left in re.findall(r'"(\w+)";r=(\d+);t=', answer.headers["ratelimit"])}
+
+
+async def test_what_is_left_is_true_at_each_job(backend: Backend) -> None:
+    """However fast they come, through whichever process, and within a batch."""
+    async with (
+        running_api(backend, models=[identity_spec()], tenant_max_open=8) as api,
+        running_api(backend, models=[identity_spec()], tenant_max_open=8) as other,
+        open_tenants(api) as tenants,
+        with_key(other, tenants.tokens["alice"]) as elsewhere,
+    ):
+        await other.services.gate.refresh()
+        first, *more = [await client.post("/jobs", json=a_document()) for client in (tenants.alice, elsewhere) * 3]
+        assert [_left(answer)["jobs"] for answer in (first, *more)] == [7, 6, 5, 4, 3, 2]
+        each = _left(first)["bytes"] - _left(more[0])["bytes"]
+        assert 0 < each == _left(more[0])["bytes"] - _left(more[1])["bytes"]
+        batch = await tenants.alice.post("/jobs/batch", json=[a_document()] * 5)
+        assert (batch.status_code, batch.json()["accepted"], _left(batch)["jobs"]) == (207, 2, 0)
+        assert _left(await tenants.alice.post("/jobs", json={"model": "nothing"}))["jobs"] == 0
+        await api.hand.succeed(await api.hand.take(), floats(1.0))
+        assert _left(await tenants.alice.post("/jobs", json=a_document()))["jobs"] == 0
+
+
+async def test_what_is_left_of_a_rate_is_told_with_its_window(backend: Backend) -> None:
+    async with running_api(backend, models=[identity_spec()], tenant_rate=0.2) as api, open_tenants(api) as tenants:
+        answers = [await tenants.alice.post("/jobs", json=a_document()) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [202, 202, 429]
+        assert [_left(answer)["rate"] for answer in answers] == [1, 0, 0]
+        assert {answer.headers["ratelimit-policy"].split(", ")[-1] for answer in answers} == {'"rate";q=2;w=10'}
+        assert _left(await tenants.bob.post("/jobs", json=a_document()))["rate"] == 1
+        api.services.pressure.note(Load(), monotonic())
+        assert _left(await tenants.alice.post("/jobs", json={"model": "nothing"}))["rate"] == 0
+
+
+def test_a_rates_burst_comes_back_with_time() -> None:
+    pressure = _pressure((0.0, Load()), tenant_rate=2.0)
+    assert '"rate";r=20;t=1' in pressure.standing("a", 0.0)["RateLimit"]
+    pressure.learn("a", Standing(1, 10, 5_000), 1.0)
+    assert '"rate";r=10;' in pressure.standing("a", 1.0)["RateLimit"]
+    pressure.note(Load(), 2.0)
+    assert '"rate";r=12;' in pressure.standing("a", 2.0)["RateLimit"]
+    assert '"rate";r=20;' in pressure.standing("a", 60.0)["RateLimit"]
+
+
+def test_a_look_that_began_before_a_submit_does_not_undo_what_that_has_told() -> None:
+    pressure = _pressure((0.0, Load()), tenant_max_open=10)
+    pressure.learn("a", Standing(3, 10, 0), 2.0)
+    pressure.note(Load(), 1.0)
+    assert pressure.standing("a", 3.0)["RateLimit"].startswith('"jobs";r=7;')
+    pressure.note(Load(sums={"jobs:tenant:a": 1}), 2.5)
+    assert pressure.standing("a", 3.0)["RateLimit"].startswith('"jobs";r=9;')
 
 
 async def test_every_answer_to_what_makes_jobs_tells_what_is_left(tenants: Tenants) -> None:
