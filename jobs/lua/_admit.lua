@@ -1,8 +1,8 @@
 -- admit(tenant, model, nbytes, depth, now): why a new job may not be stored, nil where it may, and is counted then.
 -- QUOTA_RATE, QUOTA_JOBS, QUOTA_BYTES: its tenant has had or holds too much; FULL: its model's queue does; CROWDED: all
 -- queues together do; NO_MEMORY: Redis uses more than its share. `depth` = queued jobs of the model. write_rates(now):
--- note the rates; called once, at the end. told(now): name, jobs, their bytes, and ms by which it is ahead of its rate, of
--- each tenant that admit was asked about.
+-- note the rates; called once, at the end. told(now): of each tenant that came by its name, jobs, their
+-- bytes, and by how many ms it is ahead of its rate.
 -- ARGV[4] to ARGV[12] are the limits: most jobs and bytes of a model, of all and of a tenant; ms between a tenant's
 -- jobs in the long run (0 = any), and how many it may submit at once; the share of Redis' maxmemory for new jobs.
 
