@@ -30,6 +30,10 @@ class RequestHeaders:
         for name, value in scope["headers"]:
             self._values.setdefault(name, []).append(value)
 
+    def has(self, name: bytes) -> bool:
+        """Whether the header is given, be it empty."""
+        return name in self._values
+
     def one(self, name: bytes) -> str:
         """The header's value, '' where it is not given; raises Problem where it is given more than once."""
         found = self._values.get(name)

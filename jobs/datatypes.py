@@ -15,6 +15,8 @@ MAX_ELEMENTS: Final = 2**31
 """More elements than this in one tensor are refused before any arithmetic on them."""
 
 _LENGTH: Final = struct.Struct("<I")
+FRAME_BYTES: Final = _LENGTH.size
+"""What stands before each element of BYTES: its length, little-endian."""
 
 
 class DatatypeError(ValueError):
@@ -121,7 +123,7 @@ def _check_bytes(view: memoryview, count: int) -> None:
         raise DatatypeError(f"expected {count} BYTES elements, got {found}")
 
 
-def check_size(datatype: Datatype, shape: Sequence[int], data: bytes | memoryview) -> None:
+def check_size(datatype: Datatype, shape: Sequence[int], data: bytes | bytearray | memoryview) -> None:
     """Raise DatatypeError unless `data` is exactly the raw bytes of a tensor of this datatype and shape."""
     count = element_count(shape)
     if datatype is Datatype.BYTES:

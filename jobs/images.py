@@ -21,6 +21,7 @@ from jobs.image_headers import (
     tiff_size,
     webp_size,
 )
+from jobs.tensors import Buffer
 
 __all__ = [
     "ImageFormat",
@@ -30,6 +31,7 @@ __all__ = [
     "UnsupportedImage",
     "check_pixels",
     "decodable_formats",
+    "is_picture",
     "probe",
 ]
 
@@ -90,6 +92,15 @@ def probe(data: bytes | memoryview, max_pixels: int) -> ImageHeader:
         raise InvalidImage(f"expected a picture of at least 1x1 pixels, the {kind} header says {width}x{height}")
     check_pixels(width, height, max_pixels)
     return ImageHeader(kind, width, height)
+
+
+def is_picture(data: Buffer) -> bool:
+    """Whether the first bytes are those of an accepted format; the rest is not looked at."""
+    try:
+        _identify(memoryview(data).cast("B"))
+    except UnsupportedImage:
+        return False
+    return True
 
 
 def check_pixels(width: int, height: int, max_pixels: int) -> None:

@@ -15,6 +15,9 @@ from api.formats import MAX_BYTES_ELEMENTS, FormatError
 from jobs.datatypes import Datatype, element_count, pack_bytes
 
 FLOATS: Final = frozenset({Datatype.FP16, Datatype.FP32, Datatype.FP64, Datatype.BF16})
+_HUGE: Final = 2.0**63
+"""From here on the parser makes numbers of integers that no 64 bits hold."""
+
 _KINDS: Final[dict[type, str]] = {
     bool: "a boolean",
     int: "an integer",
@@ -103,10 +106,23 @@ def _check_types(flat: list[Any], allowed: set[type], wanted: str) -> None:
     raise FormatError(f"element {index} is {_KINDS.get(type(flat[index]), 'of an unknown type')}, not {wanted}")
 
 
+def _first_huge(flat: list[Any]) -> int | None:
+    """Where the first element that is no integer is a number of which the parser may have made a float itself."""
+    if set(map(type, flat)) <= {int}:
+        return None
+    index = next(i for i, value in enumerate(flat) if type(value) is not int)
+    return index if type(flat[index]) is float and abs(flat[index]) >= _HUGE else None
+
+
 def _integer_data(datatype: Datatype, flat: list[Any]) -> bytes:
-    _check_types(flat, {int}, "an integer")
     limits = np.iinfo(datatype.numpy)
     low, high = int(limits.min), int(limits.max)
+    huge = _first_huge(flat)
+    if huge is not None:
+        raise FormatError(
+            f"element {huge} is {flat[huge]!r}, outside of {datatype}'s {low} to {high}, or has a fraction or exponent"
+        )
+    _check_types(flat, {int}, "an integer")
     if flat and (min(flat) < low or max(flat) > high):
         index = next(i for i, value in enumerate(flat) if not low <= value <= high)
         raise FormatError(f"element {index} is {flat[index]}, outside of {datatype}'s {low} to {high}")

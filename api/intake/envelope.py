@@ -23,6 +23,7 @@ _OUTPUT_MEMBERS: Final = frozenset({"name", "parameters"})
 _RESERVED: Final = re.compile(r"sequence_|shared_memory_|triton_|binary_data|priority$|timeout$|classification$")
 _BINARY_OUTPUT: Final = "binary_data_output"
 _MAX_SHAPE_RANK: Final = 64
+_MAX_PARAMETER_NAME_LENGTH: Final = 255
 
 
 def draft_from_json(body: bytes, limits: IntakeLimits) -> Draft:
@@ -56,12 +57,17 @@ def draft_from_binary(body: bytes, header_length: str, limits: IntakeLimits) -> 
 
 
 def draft_from_document(document: Any, section: BinarySection | None = None) -> Draft:
-    """What a parsed document says; `section` holds the raw bytes of the inputs that have a `binary_data_size`."""
+    """What a parsed document says; `section` holds the raw bytes of the inputs that have a `binary_data_size`.
+
+    A member that is null is one that is not given: some clients write out all that they know of.
+    """
     if not isinstance(document, dict):
-        raise _malformed("The document is not an object with `model` and `inputs`.")
+        many = " An array of them goes to POST /jobs/batch." if isinstance(document, list) else ""
+        raise _malformed(f"The document is not an object with `model` and `inputs`.{many}")
     if _FILE in document:
         raise Problem(ProblemCode.INVALID_OPTION, f"A document has no `{_FILE}`. {FILES_ARE_UPLOADED}", option=_FILE)
     check_names(document, _MEMBERS)
+    document = _given(document)
     inputs = document.get("inputs", [])
     if not isinstance(inputs, list) or len(inputs) > MAX_PARTS or not all(isinstance(item, dict) for item in inputs):
         raise _malformed(f"`inputs` is not an array of at most {MAX_PARTS} objects.")
@@ -78,7 +84,12 @@ def draft_from_document(document: Any, section: BinarySection | None = None) -> 
     )
 
 
+def _given(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
+
+
 def _tensor(item: dict[str, Any], section: BinarySection | None) -> DraftTensor:
+    item = _given(item)
     name = item.get("name")
     if not isinstance(name, str):
         raise _malformed("An input has no `name`.")
@@ -107,7 +118,8 @@ def _data(name: str, item: dict[str, Any], section: BinarySection | None) -> lis
     data = item.get("data")
     if size is None:
         if not isinstance(data, list | bytes):
-            raise _malformed(f"Input `{name[:100]}` has no `data`, or `data` that is not an array.")
+            hint = f" {FILES_ARE_UPLOADED}" if isinstance(data, str | dict) else ""
+            raise _malformed(f"Input `{name[:100]}` has no `data`, or `data` that is not an array.{hint}")
         return data
     if section is None:
         raise _malformed(
@@ -131,6 +143,7 @@ def outputs_of(value: Any) -> tuple[DraftOutput, ...]:
 def _output(item: Any) -> DraftOutput:
     if isinstance(item, str):
         return DraftOutput(item)
+    item = _given(item) if isinstance(item, dict) else item
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or item.keys() - _OUTPUT_MEMBERS:
         raise _malformed("An output is not an object of `name` and `parameters`.")
     parameters = item.get("parameters", {})
@@ -163,7 +176,13 @@ def parameters_of(value: Any, options: Container[str] = ()) -> dict[str, Any]:
                 "it stands beside `parameters`, not in it.",
                 parameter=name,
             )
-        if _RESERVED.match(name) or not 0 < len(name) <= 255:
+        if not 0 < len(name) <= _MAX_PARAMETER_NAME_LENGTH:
+            raise Problem(
+                ProblemCode.INVALID_PARAMETER,
+                f"A parameter's name has 1 to {_MAX_PARAMETER_NAME_LENGTH} characters, got {len(name)}.",
+                parameter=name[:100],
+            )
+        if _RESERVED.match(name):
             raise Problem(
                 ProblemCode.INVALID_PARAMETER, f"The parameter `{name[:100]}` is reserved.", parameter=name[:100]
             )

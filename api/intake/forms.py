@@ -11,7 +11,18 @@ from api.intake.draft import Draft, DraftUpload
 from api.intake.envelope import draft_from_binary, draft_from_json, draft_from_msgpack
 from api.intake.fields import INPUT, add_option, take_outputs, take_parameters
 from api.intake.limits import IntakeLimits
-from api.intake.media import FORM, JSON, MSGPACK, MULTIPART, OCTETS, SAYS_JSON, TEXT, MediaType, media_type
+from api.intake.media import (
+    FORM,
+    JSON,
+    MSGPACK,
+    MULTIPART,
+    MULTIPART_FAMILY,
+    OCTETS,
+    SAYS_JSON,
+    TEXT,
+    MediaType,
+    media_type,
+)
 from api.intake.multipart import Part, parse_multipart
 from api.intake.options import FIELD_NAMES, check_spelling
 from api.problems import Problem, ProblemCode
@@ -50,10 +61,12 @@ def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimit
         return with_query(draft_from_json(body, limits), query)
     if media.type in MSGPACK:
         return with_query(draft_from_msgpack(body), query)
-    if media.type == FORM or ("model" not in query and _is_unsaid_json(body, media)):
-        raise _without_type(body, media)
+    is_form = media.type == MULTIPART
+    is_misnamed_form = media.type == FORM or (media.family == MULTIPART_FAMILY and not is_form)
+    if is_misnamed_form or ("model" not in query and not is_form and _begins_like_json(body)):
+        raise _misnamed(body, media)
     options: dict[str, Any] = dict(query)
-    if media.type == MULTIPART:
+    if is_form:
         uploads = _uploads(parse_multipart(body, media.parameters.get("boundary", "")), options)
         if "model" not in options:
             check_spelling([upload.name for upload in uploads if upload.is_bare_field])
@@ -62,20 +75,18 @@ def parse(body: bytes, form: Form, query: Mapping[str, str], limits: IntakeLimit
     return _from_fields(options, [DraftUpload(options.pop(INPUT, ""), media.type or OCTETS, body, charset)])
 
 
-def _is_unsaid_json(body: bytes, media: MediaType) -> bool:
-    """Whether it begins like a document, and its type would let it pass for a file."""
-    return media.type in ("", OCTETS, TEXT) and _begins_like_json(body)
-
-
 def _begins_like_json(body: bytes) -> bool:
     return body[:64].lstrip()[:1] == b"{"
 
 
-def _without_type(body: bytes, media: MediaType) -> Problem:
-    said = f"The body is said to be {media.type}" if media.type else "The body has no Content-Type"
+def _misnamed(body: bytes, media: MediaType) -> Problem:
+    """The problem with a body whose Content-Type keeps it from being understood."""
+    said = f"The body is said to be {media.type[:100]}" if media.type else "The body has no Content-Type"
     said += ", which curl says unless it is told otherwise" if media.type == FORM else ""
     if _begins_like_json(body):
         advice = f"JSON needs the header {SAYS_JSON}."
+    elif media.family == MULTIPART_FAMILY:
+        advice = f"A form is {MULTIPART}."
     else:
         advice = (
             "Send a file with `-F file=@NAME`, or with `--data-binary @NAME -H 'Content-Type: …'` and its real type."

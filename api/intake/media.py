@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from python_multipart.multipart import parse_options_header
 
 MULTIPART: Final = "multipart/form-data"
+MULTIPART_FAMILY: Final = "multipart"
 JSON: Final = "application/json"
 MSGPACK: Final = ("application/msgpack", "application/x-msgpack", "application/vnd.msgpack")
 NDJSON: Final = ("application/x-ndjson", "application/ndjson", "application/jsonl")

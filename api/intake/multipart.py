@@ -73,8 +73,8 @@ def _first_boundary(body: bytes, boundary: bytes) -> int:
     other = _LIKE_A_BOUNDARY.match(body[:200].lstrip())
     if other:
         raise _malformed(
-            f"its Content-Type says the boundary {said!r}, but the body begins with {other[1].decode('ascii')!r}; let the "
-            "client's library write that header"
+            f"its Content-Type says the boundary {said!r}, but the body begins with {other[1].decode('ascii')!r}; let "
+            "the client's library write that header"
         )
     raise _malformed(f"the boundary {said!r}, which its Content-Type says, is not in it")
 
@@ -84,7 +84,8 @@ def _in_plain_words(exc: FormParserError, begun_at: int) -> str:
     if "Maximum header" in str(exc):
         return "the head of a part has too many lines, or too long ones"
     place = f" near byte {begun_at + exc.offset}" if isinstance(exc, ParseError) and exc.offset >= 0 else ""
-    return f"it is damaged{place}: a boundary ends in CR LF, the last one in two hyphens, and a part's head is 'Name: value'"
+    rule = "a boundary ends in CR LF, the last one in two hyphens, and each line of a part's head is 'Name: value'"
+    return f"it is damaged{place}: {rule}"
 
 
 class _Collector:

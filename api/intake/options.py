@@ -76,7 +76,11 @@ def model_name(options: Mapping[str, Any]) -> str:
     """The model that is asked for; raises Problem where none is."""
     name = options.get("model")
     if name is None or name == "":
-        raise Problem(ProblemCode.INVALID_OPTION, "The request names no `model`.", option="model")
+        raise Problem(
+            ProblemCode.INVALID_OPTION,
+            "The request names no `model`: as a member of a document, a field of a form, or for any body in the query.",
+            option="model",
+        )
     if not isinstance(name, str):
         raise invalid("model", "the name of a model")
     return name

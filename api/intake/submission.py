@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 FindModel = Callable[[str], Awaitable[ModelSpec]]
 
+_IDEMPOTENCY_KEY: Final = b"idempotency-key"
+
 INLINE_DOCUMENT_BYTES: Final = 128 * 1024
 INLINE_UPLOAD_BYTES: Final = 4 * 1024 * 1024
 """Larger bodies are worked on in a thread, so that other requests get their turns in between."""
@@ -55,8 +57,13 @@ async def read_submission(
 
 
 def idempotency_key_of(headers: RequestHeaders) -> str:
-    """The Idempotency-Key, '' where there is none; raises Problem where it is too long or not printable."""
-    key = headers.one(b"idempotency-key")
+    """The Idempotency-Key, '' where there is none; raises Problem where it is empty, too long or not printable."""
+    key = headers.one(_IDEMPOTENCY_KEY)
+    if not key and headers.has(_IDEMPOTENCY_KEY):
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            "Idempotency-Key is empty and would protect nothing. Give each job its own key, or leave the header out.",
+        )
     if len(key) > MAX_IDEMPOTENCY_KEY_LENGTH or not (key.isascii() and key.isprintable()):
         raise Problem(
             ProblemCode.INVALID_REQUEST,

@@ -14,8 +14,8 @@ from api.intake.limits import IntakeLimits
 from api.intake.media import JSON, NPY, OCTETS
 from api.intake.options import FIELD_NAMES, no_option
 from api.problems import Problem, ProblemCode
-from jobs.datatypes import Datatype
-from jobs.images import InvalidImage, TooManyPixels, probe
+from jobs.datatypes import FRAME_BYTES, Datatype, DatatypeError, check_size
+from jobs.images import InvalidImage, TooManyPixels, is_picture, probe
 from jobs.spec import InputKind, InputSpec, ModelSpec
 
 FILE: Final = "file"
@@ -29,6 +29,7 @@ _ACCEPTED: Final = {
     InputKind.TENSOR: (NPY, JSON, OCTETS),
 }
 _AT_SIGN: Final = "; with curl, a file is `-F file=@NAME`, and without the @ it is the name that is sent"
+_CONFIG: Final = 'config.pbtxt (README, "Your own model")'
 _UTF8: Final = ("", "utf-8", "utf8", "us-ascii")
 
 
@@ -90,10 +91,23 @@ def _check_media_type(spec: InputSpec, upload: DraftUpload) -> None:
     given = upload.media_type[:100] + (f" in {upload.charset[:100]}" if upload.charset else "")
     raise Problem(
         ProblemCode.UNSUPPORTED_MEDIA_TYPE,
-        f"Input {input_words(spec)} takes {', '.join(_ACCEPTED[spec.kind])}, got {given}.",
+        f"Input {input_words(spec)} takes {', '.join(_ACCEPTED[spec.kind])}, got {given}.{_kind_hint(spec, upload)}",
         input=spec.name,
         accepted=list(_ACCEPTED[spec.kind]),
     )
+
+
+def _kind_hint(spec: InputSpec, upload: DraftUpload) -> str:
+    """What the model's owner can do so that an input of tensors takes the file that somebody sent it."""
+    if spec.kind is not InputKind.TENSOR:
+        return ""
+    if spec.datatype is Datatype.BYTES:
+        what, kinds = "a file or text", '"kind": "bytes"` or `"kind": "text"'
+    elif upload.media_type.startswith("image/") or is_picture(upload.data):
+        what, kinds = "a picture", '"kind": "image"'
+    else:
+        return ""
+    return f" To take {what}, the input needs `{kinds}` in the `inferq` parameter of the model's {_CONFIG}."
 
 
 def _is_accepted(kind: InputKind, upload: DraftUpload) -> bool:
@@ -127,13 +141,22 @@ def _plain_tensor(spec: InputSpec, upload: DraftUpload, limits: IntakeLimits) ->
         return _json_tensor(spec, upload, limits)
     if any(dim < 0 for dim in spec.dims):
         raise _invalid_tensor(
-            spec, f"its shape {dims(spec.dims)} is variable, so raw bytes don't say it; send .npy or JSON"
+            spec,
+            f"its shape {dims(spec.dims)} is variable, so raw bytes don't say it; send .npy or JSON",
+            _kind_hint(spec, upload),
         )
+    try:
+        check_size(spec.datatype, spec.dims, upload.data)
+    except DatatypeError as exc:
+        framed = f"; raw, each element stands behind its length in {FRAME_BYTES} little-endian bytes"
+        raise _invalid_tensor(
+            spec, f"{exc}{framed if spec.datatype is Datatype.BYTES else ''}", _kind_hint(spec, upload)
+        ) from None
     return DraftTensor(spec.name, spec.datatype, spec.dims, data=upload.data)
 
 
 def _json_tensor(spec: InputSpec, upload: DraftUpload, limits: IntakeLimits) -> DraftTensor:
-    """Nested arrays of numbers or texts, whose nesting says the shape."""
+    """Nested arrays of numbers or texts, whose nesting says the shape; one by itself is all of a tensor of one."""
     if memoryview(upload.data).nbytes > limits.max_json_bytes:
         raise _invalid_tensor(spec, f"the JSON is larger than {limits.max_json_bytes} bytes; send .npy")
     try:
@@ -142,7 +165,8 @@ def _json_tensor(spec: InputSpec, upload: DraftUpload, limits: IntakeLimits) -> 
         hint = _AT_SIGN if upload.is_bare_field else ""
         raise _invalid_tensor(spec, f"the part can't be used as JSON: {exc}{hint}") from None
     if not isinstance(values, list):
-        return DraftTensor(spec.name, spec.datatype, (), values=[values])
+        is_one_element = all(dim in (1, -1) for dim in spec.dims)
+        return DraftTensor(spec.name, spec.datatype, (1,) * len(spec.dims) if is_one_element else (), values=[values])
     return DraftTensor(spec.name, spec.datatype, shape_of_nested(values), values=values)
 
 
@@ -170,5 +194,5 @@ def _sentence(spec: InputSpec, exc: Exception) -> str:
     return f"Input `{spec.name}`: {str(exc).rstrip('.')}."
 
 
-def _invalid_tensor(spec: InputSpec, why: str) -> Problem:
-    return Problem(ProblemCode.INVALID_TENSOR, f"Input `{spec.name}`: {why}.", input=spec.name)
+def _invalid_tensor(spec: InputSpec, why: str, hint: str = "") -> Problem:
+    return Problem(ProblemCode.INVALID_TENSOR, f"Input `{spec.name}`: {why}.{hint}", input=spec.name)

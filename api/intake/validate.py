@@ -16,6 +16,7 @@ from jobs.record import RequestedOutput
 from jobs.spec import InputKind, InputSpec, ModelSpec, OutputKind
 from jobs.tensors import Buffer
 
+_LONGEST_NUMBER = 64
 _UNCLASSIFIABLE = (Datatype.BYTES, Datatype.BOOL, Datatype.FP16, Datatype.BF16)
 
 
@@ -119,6 +120,12 @@ def _mismatch(model: ModelSpec, spec: InputSpec, item: DraftTensor) -> Problem:
     )
 
 
+def _has_file(tensor: DraftTensor) -> bool:
+    """Whether a text stands where numbers belong, so long that it can only be a file in base64."""
+    first = tensor.values[0] if tensor.values and tensor.datatype != Datatype.BYTES else None
+    return isinstance(first, dict) or (isinstance(first, str) and len(first) > _LONGEST_NUMBER)
+
+
 def tensor_data(tensor: DraftTensor) -> Buffer:
     """The raw bytes of a tensor whose shape has been checked; raises Problem where bytes or values don't fit it."""
     datatype = Datatype(tensor.datatype)
@@ -129,8 +136,9 @@ def tensor_data(tensor: DraftTensor) -> Buffer:
             check_bytes_count(element_count(tensor.shape))
         check_size(datatype, tensor.shape, memoryview(tensor.data))
     except (FormatError, DatatypeError) as exc:
+        hint = f" {FILES_ARE_UPLOADED}" if _has_file(tensor) else ""
         raise Problem(
-            ProblemCode.INVALID_TENSOR, f"Input `{tensor.name}`: {str(exc).rstrip('.')}.", input=tensor.name
+            ProblemCode.INVALID_TENSOR, f"Input `{tensor.name}`: {str(exc).rstrip('.')}.{hint}", input=tensor.name
         ) from None
     return tensor.data
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from api.intake.options import OPTION_NAMES
+from api.problems import Problem
 from jobs.record import InputSource, RequestedOutput
 from tests.support.intake import PAIR, Gateway, document
 
@@ -391,3 +392,63 @@ async def test_an_optional_input_may_be_given_or_left_out(gateway: Gateway) -> N
     submission = await gateway.accepted(json={"model": "pair", "inputs": [c, A, B]})
     assert [part.name for part in submission.request.inputs] == ["a", "b", "c"]
     assert bytes(submission.payload)[-1:] == b"\x01"
+
+
+@pytest.mark.parametrize("form", ["json", "msgpack"])
+async def test_a_member_that_is_null_is_one_that_is_not_given(gateway: Gateway, form: str) -> None:
+    """Clients that know every option write out those that nobody set."""
+    unset: dict[str, Any] = dict.fromkeys((*OPTION_NAMES, "id", "outputs", "parameters"))
+    asked = {**unset, "model": "pair", "inputs": [{**A, "parameters": None}, B]}
+    plain = {"model": "pair", "inputs": [A, B]}
+    found = [
+        await gateway.accepted(json=body)
+        if form == "json"
+        else await gateway.accepted(content=msgpack.packb(body), headers=MSGPACK)
+        for body in (asked, plain)
+    ]
+    assert found[0].request == found[1].request
+    for missing in ("model", "inputs"):
+        problem = await gateway.refused(json={**plain, missing: None})
+        assert problem["code"] == {"model": "invalid_option", "inputs": "missing_input"}[missing]
+
+
+async def test_outputs_and_raw_inputs_may_have_members_that_are_null(gateway: Gateway) -> None:
+    output = {"name": "sum", "parameters": None}
+    header = {"model": "pair", "inputs": [{**sized(A, 8), "data": None}, B], "outputs": [output]}
+    submission = await gateway.accepted(**binary(header, A_DATA))
+    assert submission.request.outputs == (RequestedOutput("sum", 0),)
+    (first, _) = await gateway.batch(json=[{**header, "inputs": [A, B], "priority": None}] * 2)
+    assert not isinstance(first, Problem), first
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "got 0"), ("n" * 256, "1 to 255 characters, got 256")])
+async def test_a_parameters_name_of_no_sane_length_is_refused_for_that(gateway: Gateway, name: str, words: str) -> None:
+    problem = await gateway.refused(json={"model": "pair", "inputs": [A, B], "parameters": {name: 1}})
+    assert (problem["status"], problem["code"]) == (422, "invalid_parameter")
+    assert words in problem["detail"]
+    assert "reserved" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("model", "tensor"),
+    [
+        ("photo", {"name": "image", "datatype": "BYTES", "shape": [1], "data": [{"b64": "/9j/4AAQ"}]}),
+        ("photo", {"name": "image", "datatype": "BYTES", "shape": [1, 1], "data": ["/9j/4AAQ"]}),
+        ("photo", {"name": "image", "datatype": "UINT8", "shape": [32, 32, 3], "data": ["/9j/4AAQ" * 384]}),
+        ("photo", {"name": "image", "datatype": "UINT8", "shape": [32, 32, 3], "data": [{"b64": "/9j/4AAQ"}] * 3072}),
+        ("photo", {"name": "image", "datatype": "BYTES", "shape": [1], "data": "/9j/4AAQ"}),
+        ("photo", {"name": "image", "datatype": "UINT8", "shape": [32, 32, 3], "data": {"b64": "/9j/4AAQ"}}),
+    ],
+    ids=range(6),
+)
+async def test_a_picture_in_a_document_is_told_to_come_as_a_file(
+    gateway: Gateway, model: str, tensor: dict[str, Any]
+) -> None:
+    problem = await gateway.refused(json={"model": model, "inputs": [tensor]})
+    assert "uploaded by itself, to POST /jobs" in problem["detail"]
+
+
+async def test_many_documents_at_once_are_told_where_they_go(gateway: Gateway) -> None:
+    problem = await gateway.refused(json=[{"model": "pair", "inputs": [A, B]}])
+    assert (problem["status"], problem["code"]) == (400, "malformed_body")
+    assert "POST /jobs/batch" in problem["detail"]

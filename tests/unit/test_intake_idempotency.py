@@ -91,6 +91,14 @@ async def test_a_key_is_at_most_255_printable_ascii_characters(gateway: Gateway,
     assert (problem["status"], problem["code"]) == (400, "invalid_request")
 
 
+@pytest.mark.parametrize("key", ["", "  "])
+async def test_an_empty_key_is_refused_since_it_would_protect_nothing(gateway: Gateway, key: str) -> None:
+    problem = await gateway.refused(json=BODY, headers={"Idempotency-Key": key})
+    assert (problem["status"], problem["code"]) == (400, "invalid_request")
+    assert "empty" in problem["detail"]
+    assert (await gateway.refused_batch(json=[BODY], headers={"Idempotency-Key": key}))["code"] == "invalid_request"
+
+
 async def test_the_longest_key_is_accepted(gateway: Gateway) -> None:
     key = "".join(chr(33 + n % 94) for n in range(255))
     submission = await gateway.accepted(json=BODY, headers={"Idempotency-Key": key})

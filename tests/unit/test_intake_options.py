@@ -80,7 +80,6 @@ async def test_without_options_a_request_has_the_documented_defaults(gateway: Ga
         ("queue_ttl_seconds", "٣"),
         ("queue_ttl_seconds", ""),
         ("queue_ttl_seconds", True),
-        ("queue_ttl_seconds", None),
         ("queue_ttl_seconds", 1e300),
         ("timeout_seconds", 86_401),
         ("timeout_seconds", 0.0001),

@@ -3,13 +3,16 @@
 import io
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from jobs.datatypes import Datatype, pack_bytes
 from jobs.record import InputPart, InputSource
-from tests.support.intake import Gateway, field, multipart
+from jobs.spec import InputSpec, ModelSpec, OutputSpec
+from tests.support.intake import MODELS, Gateway, field, multipart, tensor_model
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +95,13 @@ async def test_the_type_that_curl_sends_by_default_is_refused_with_advice(gatewa
         assert hint in problem["detail"]
 
 
-@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", None])
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        *("application/x-www-form-urlencoded", "text/plain", None, "text/json", "application/ld+json", "image/png"),
+        *("multipart/mixed", "application/vnd.api+json; charset=utf-8", "nonsense"),
+    ],
+)
 async def test_json_that_does_not_say_so_is_refused_with_the_header_that_it_needs(
     gateway: Gateway, content_type: str | None
 ) -> None:
@@ -100,6 +109,14 @@ async def test_json_that_does_not_say_so_is_refused_with_the_header_that_it_need
     problem = await gateway.refused(content=b' {"model": "fixed", "inputs": []}', headers=headers)
     assert (problem["status"], problem["code"]) == (415, "unsupported_media_type")
     assert "-H 'Content-Type: application/json'" in problem["detail"]
+
+
+async def test_a_form_of_another_kind_is_refused_with_the_kind_that_is_taken(gateway: Gateway) -> None:
+    request = multipart(field("model", b"text"), field("text", b"hello"))
+    mixed = {"Content-Type": "multipart/mixed; boundary=frontier"}
+    problem = await gateway.refused(content=request["content"], headers=mixed)
+    assert (problem["status"], problem["code"]) == (415, "unsupported_media_type")
+    assert "multipart/form-data" in problem["detail"]
 
 
 async def test_a_text_that_looks_like_json_is_a_text_where_the_query_says_for_whom(gateway: Gateway) -> None:
@@ -115,7 +132,7 @@ async def test_a_misspelt_model_in_a_form_is_told_with_the_right_spelling(gatewa
 
 async def test_a_form_without_a_model_whose_fields_are_like_no_option_lacks_a_model(gateway: Gateway) -> None:
     problem = await gateway.refused(**multipart(field("zzz", b"1")))
-    assert problem["detail"] == "The request names no `model`."
+    assert problem["detail"].startswith("The request names no `model`: ")
 
 
 @pytest.mark.parametrize(("name", "guess"), [("priorty", " Did you mean `priority`?"), ("zzz", "")])
@@ -309,3 +326,71 @@ async def test_the_raw_words_of_bf16_are_taken_as_an_npy_file(gateway: Gateway) 
     np.save(file, np.array([0x3F80, 0x7FC1], "<u2"))
     submission = await gateway.accepted(params={"model": "any_bf16"}, content=file.getvalue())
     assert bytes(submission.payload) == b"\x80\x3f\xc1\x7f"
+
+
+PIXELS = ModelSpec(
+    "pixels", ("1",), 8, (InputSpec("image", Datatype.UINT8, (8, 8, 3)),), (OutputSpec("y", Datatype.FP32, (1,)),)
+)
+ANY_PIXELS = replace(PIXELS, name="any_pixels", inputs=(InputSpec("image", Datatype.UINT8, (-1, -1, 3)),))
+WORDS = replace(PIXELS, name="words", inputs=(InputSpec("words", Datatype.BYTES, (1,)),))
+
+
+@pytest.mark.parametrize("model", [PIXELS, ANY_PIXELS])
+@pytest.mark.parametrize("content_type", ["image/jpeg", "application/octet-stream"])
+async def test_a_picture_for_an_input_of_tensors_is_told_how_the_input_becomes_one_of_pictures(
+    jpeg: bytes, model: ModelSpec, content_type: str
+) -> None:
+    gateway = Gateway(models=[model])
+    for request in (
+        {"params": {"model": model.name}, "content": jpeg, "headers": {"Content-Type": content_type}},
+        multipart(field("model", model.name.encode()), field("image", jpeg, "p.jpg", content_type)),
+    ):
+        problem = await gateway.refused(**request)
+        assert '`"kind": "image"` in the `inferq` parameter of the model\'s config.pbtxt' in problem["detail"]
+
+
+async def test_raw_bytes_that_are_no_picture_are_told_nothing_of_pictures() -> None:
+    problem = await Gateway(models=[PIXELS]).refused(params={"model": "pixels"}, content=b"\0" * 5)
+    assert problem["detail"].endswith("got 5.")
+
+
+async def test_raw_bytes_that_begin_like_a_picture_and_have_the_tensors_size_are_a_tensor(jpeg: bytes) -> None:
+    data = jpeg[:192].ljust(192, b"\0")
+    submission = await Gateway(models=[PIXELS]).accepted(params={"model": "pixels"}, content=data)
+    assert bytes(submission.payload) == data
+
+
+@pytest.mark.parametrize("data", [b"hello, world", b"abc", b"\xff\xd8\xff" * 10])
+async def test_a_text_or_file_for_an_input_of_bytes_is_told_of_frames_and_of_kinds(data: bytes) -> None:
+    gateway = Gateway(models=[WORDS])
+    for request in (
+        {"params": {"model": "words"}, "content": data},
+        multipart(field("model", b"words"), field("words", data, "f")),
+    ):
+        problem = await gateway.refused(**request)
+        assert (problem["status"], problem["code"]) == (422, "invalid_tensor")
+        assert "each element stands behind its length in 4 little-endian bytes" in problem["detail"]
+        assert '`"kind": "bytes"` or `"kind": "text"`' in problem["detail"]
+    framed = await gateway.accepted(params={"model": "words"}, content=pack_bytes([data]))
+    assert bytes(framed.payload) == pack_bytes([data])
+    problem = await gateway.refused(
+        params={"model": "words"}, content=data, headers={"Content-Type": "text/plain; charset=utf-8"}
+    )
+    assert '`"kind": "text"`' in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "expected"),
+    [("fixed", b"2", None), ("one", b"2", (1,)), ("any_fp32", b"2", (1,)), ("scalar", b"2", ())],
+)
+async def test_a_form_field_of_one_number_is_all_of_a_tensor_of_one(
+    model: str, value: bytes, expected: tuple[int, ...] | None
+) -> None:
+    gateway = Gateway(models=[*MODELS, tensor_model("one", Datatype.FP32, (1,))])
+    request = multipart(field("model", model.encode()), field("x", value))
+    if expected is None:
+        assert (await gateway.refused(**request))["code"] == "invalid_tensor"
+        return
+    submission = await gateway.accepted(**request)
+    assert submission.request.inputs[0].shape == expected
+    assert np.frombuffer(submission.payload, "<f4").tolist() == [2.0]
