@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import idna
 
-from jobs.addresses import Address, Network, Range, forbidden_range
+from jobs.addresses import FORBIDDEN, Address, Kind, Network, Range, embedded, forbidden_range
 
 MAX_URL_LENGTH: Final = 2048
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
@@ -83,6 +83,10 @@ class Rule(NamedTuple):
         """Whether this very address is meant, whatever name led to it."""
         return not isinstance(self.where, str | None) and self.port in (None, port) and address in self.where
 
+    def names_range(self, row: Range) -> bool:
+        """Whether it is a network inside this range, and not one that happens to be so wide as to hold the range."""
+        return not isinstance(self.where, str | None) and row.is_named_by(self.where)
+
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
@@ -109,13 +113,26 @@ class AllowList:
     def objection(self, address: Address, host: str, port: int) -> Range | None:
         """Why a connection for `host` must not go to `address`; None where it may.
 
-        An allowed name may lead to a private address, but to a metadata service only an allowed network does.
+        An allowed name may lead to a private address, `localhost` to loopback; to anything else that is forbidden only
+        a network leads which names it, and what is inside an IPv6 address is judged as well.
         """
         forbidden = forbidden_range(address)
-        if forbidden is None or any(rule.holds(address, port) for rule in self.rules):
-            return None
-        is_vouched_for = not forbidden.is_metadata and self.has_named(host, port)
-        return None if is_vouched_for else forbidden
+        if forbidden is not None and not self._opens(forbidden, address, host, port):
+            return forbidden
+        inside = embedded(address)
+        return None if inside is None else self.objection(inside, host, port)
+
+    def _opens(self, forbidden: Range, address: Address, host: str, port: int) -> bool:
+        holding = [rule for rule in self.rules if rule.holds(address, port)]
+        match forbidden.kind:
+            case Kind.NEVER:
+                return False
+            case Kind.PRIVATE:
+                return bool(holding) or self.has_named(host, port)
+            case Kind.LOOPBACK if _is_localhost(host) and self.has_named(host, port):
+                return True
+            case _:
+                return any(rule.names_range(forbidden) for rule in holding)
 
 
 @lru_cache(4096)
@@ -146,7 +163,7 @@ def _judge(destination: Destination, allowed: AllowList) -> None:
     if objection is not None:
         raise ForbiddenDestination(
             f"leads to an address that webhooks may not reach ({objection.meaning})",
-            "" if objection.is_metadata else entry,
+            entry if objection.kind in (Kind.PRIVATE, Kind.LOOPBACK) else "",
         )
     if scheme != "https" and not allowed.has_named(host, port):
         raise ForbiddenDestination("must begin with https://", entry)
@@ -213,18 +230,26 @@ def _rule(entry: str) -> Rule:
         if re.fullmatch(r":[0-9]+", entry, re.ASCII):
             return Rule(None, _port(entry[1:]))
         if "/" in entry or _literal(entry) is not None:
-            return Rule(ip_network(entry), None)
+            return Rule(_network(entry), None)
         match = _AUTHORITY.fullmatch(entry)
         if match is None or not match["host"] or match["port"] == "":
             raise ValueError("not a host")
         host = _host(match["host"])
         literal = _literal(host)
         port = _port(match["port"]) if match["port"] else None
-        return Rule(host if literal is None else ip_network(host), port)
+        return Rule(host if literal is None else _network(host), port)
     except ValueError as exc:
         raise ValueError(
             f"{entry!r} is none of host, host:port, network (10.0.0.0/8) and :port, each without spaces: {exc}"
         ) from None
+
+
+def _network(text: str) -> Network:
+    network = ip_network(text)
+    named = next((row for row in FORBIDDEN if row.is_named_by(network)), None)
+    if named is not None and named.kind is Kind.NEVER:
+        raise ValueError(f"webhooks never go there ({named.meaning})")
+    return network
 
 
 def _port(digits: str) -> int:

@@ -116,7 +116,13 @@ ALLOWED = AllowList.parse(
     ("host", "port", "address", "is_reached"),
     [
         ("hooks.internal", 1, "10.9.9.9", True),
-        ("hooks.internal", 1, "127.0.0.1", True),
+        ("hooks.internal", 1, "172.31.0.1", True),
+        ("hooks.internal", 1, "192.168.0.1", True),
+        ("hooks.internal", 1, "100.64.0.1", True),
+        ("hooks.internal", 1, "fd12::1", True),
+        ("hooks.internal", 1, "127.0.0.1", False),
+        ("hooks.internal", 9000, "127.0.0.1", True),
+        ("hooks.internal", 9000, "127.0.0.2", False),
         ("hooks.internal", 1, "169.254.169.254", False),
         ("hooks.internal", 1, "fd00:ec2::254", False),
         ("other.internal", 443, "10.9.9.9", False),
@@ -134,6 +140,123 @@ def test_an_operator_lets_webhooks_reach_names_and_networks(
     host: str, port: int, address: str, is_reached: bool
 ) -> None:
     assert (ALLOWED.objection(ip_address(address), host, port) is None) is is_reached
+
+
+CLOUDS = (
+    *("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42", "192.0.0.192"),
+    *("168.63.129.16", "100.100.100.200"),
+)
+CLOUDS_6 = (
+    *("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1"),
+    *("fd00:100::100:200", "fe80::a9fe:a9fe"),
+)
+NOT_PRIVATE = ("127.0.0.1", "127.1.2.3", "0.0.0.0", "0.1.2.3", "224.0.0.1", "239.1.2.3", "255.255.255.255", "240.0.0.1")
+NOT_PRIVATE_6 = ("::1", "::", "ff02::1", "ff0e::1", "fe80::1", "fec0::1", "5f00::1", "100::1", "2001:db8::1")
+
+
+def ways_in(text: str) -> dict[str, IPv6Address]:
+    """The IPv6 addresses that lead, or once led, to an IPv4 address."""
+    inner = int(IPv4Address(text))
+    at = {
+        "mapped": (0xFFFF << 32) | inner,
+        "compatible": inner,
+        "translated": (0xFFFF << 48) | inner,
+        "NAT64": (0x64FF9B << 96) | inner,
+        "local NAT64": (0x64FF9B0001 << 80) | inner,
+        "local NAT64 of 48 bits": (0x64FF9B0001 << 80) | (inner >> 16 << 64) | ((inner & 0xFFFF) << 40),
+        "6to4": (0x2002 << 112) | (inner << 80),
+        "6to4 host": (0x2002 << 112) | (inner << 80) | 1,
+        "Teredo server": (0x20010000 << 96) | (inner << 64),
+        "Teredo client": (0x20010000 << 96) | (inner ^ 0xFFFFFFFF),
+    }
+    return {way: IPv6Address(number) for way, number in at.items()}
+
+
+VOUCHED = AllowList.parse(["hooks.internal"])
+
+
+async def is_refused(allowed: AllowList, address: IPv4Address | IPv6Address, host: str = "hooks.internal") -> bool:
+    """Whether no socket is made for a name that leads to an address, judged where sockets are made: none is used."""
+    guard = Guard(allowed, Names({host: [[str(address)]]}))
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    target = (family, socket.SOCK_STREAM, 0, "", (str(address), 443))
+    try:
+        async with guard.admitted(parse(f"https://{host}/", allowed)):
+            guard.make_socket(target).close()
+            return False
+    except ForbiddenDestination:
+        with pytest.raises(ForbiddenDestination, match="nobody has judged"):
+            guard.make_socket(target)
+        return True
+
+
+@pytest.mark.parametrize("text", [*CLOUDS, *CLOUDS_6, *NOT_PRIVATE, *NOT_PRIVATE_6])
+async def test_a_name_that_is_vouched_for_leads_to_private_addresses_and_no_others(text: str) -> None:
+    """T: Webhook URL."""
+    assert await is_refused(VOUCHED, ip_address(text))
+
+
+@pytest.mark.parametrize("text", [*CLOUDS, *NOT_PRIVATE, "10.0.0.1", "8.8.8.8"])
+async def test_a_name_that_is_vouched_for_leads_to_no_ipv4_address_inside_an_ipv6_one(text: str) -> None:
+    """T: Webhook URL: IPv6 embed."""
+    for way, address in ways_in(text).items():
+        assert await is_refused(VOUCHED, address), way
+
+
+ALL = AllowList.parse(["0.0.0.0/0", "::/0", "hooks.internal"])
+
+
+@pytest.mark.parametrize("text", [*CLOUDS, *CLOUDS_6, *NOT_PRIVATE, *NOT_PRIVATE_6])
+async def test_a_network_so_wide_that_it_holds_everything_means_private_addresses_alone(text: str) -> None:
+    assert await is_refused(ALL, ip_address(text))
+    assert not await is_refused(ALL, ip_address("10.0.0.1"))
+    assert not await is_refused(ALL, ip_address("fd12::1"))
+    if ip_address(text).version == 4:
+        for way, address in ways_in(text).items():
+            assert await is_refused(ALL, address), way
+
+
+@pytest.mark.parametrize("text", [*CLOUDS, *CLOUDS_6, "127.0.0.1", "127.0.0.0/8", "::1", "169.254.7.0/24", "fe80::/64"])
+async def test_a_network_that_names_what_is_forbidden_opens_that(text: str) -> None:
+    address = ip_network(text)[0]
+    assert not await is_refused(AllowList.parse([text]), address)
+    assert not await is_refused(AllowList.parse([f"[{address}]:443" if ":" in text else f"{address}:443"]), address)
+    assert await is_refused(AllowList.parse([f"[{address}]:444" if ":" in text else f"{address}:444"]), address)
+
+
+@pytest.mark.parametrize("wide", ["169.254.0.0/16", "100.64.0.0/10", "fd00::/8", "fe80::/10"])
+async def test_a_network_around_a_metadata_service_does_not_open_it(wide: str) -> None:
+    network = ip_network(wide)
+    for text in (*CLOUDS, *CLOUDS_6):
+        if ip_address(text) in network:
+            assert await is_refused(AllowList.parse([wide]), ip_address(text))
+    assert not await is_refused(AllowList.parse([wide]), network[77])
+
+
+async def test_localhost_means_this_machine_and_no_other_name_does() -> None:
+    allowed = AllowList.parse(["localhost", "me.localhost:443", "hooks.internal"])
+    for text in ("127.0.0.1", "::1"):
+        assert not await is_refused(allowed, ip_address(text), "localhost")
+        assert not await is_refused(allowed, ip_address(text), "me.localhost")
+        assert await is_refused(allowed, ip_address(text), "hooks.internal")
+    assert await is_refused(allowed, ip_address("169.254.169.254"), "localhost")
+
+
+async def test_through_nat64_only_what_may_be_reached_without_it() -> None:
+    allowed = AllowList.parse(["64:ff9b::/96", "hooks.internal", "127.0.0.1"])
+    reached = {text: not await is_refused(allowed, ways_in(text)["NAT64"]) for text in ("8.8.8.8", "10.0.0.1", *CLOUDS)}
+    assert reached == {"8.8.8.8": True, "10.0.0.1": True, **dict.fromkeys(CLOUDS, False)}
+    assert not await is_refused(allowed, ways_in("127.0.0.1")["NAT64"]), "which the list names itself"
+    assert await is_refused(allowed, ways_in("127.0.0.2")["NAT64"])
+    assert await is_refused(allowed, ways_in("10.0.0.1")["NAT64"], "other.example")
+
+
+@pytest.mark.parametrize(
+    "entry", ["0.0.0.0", "224.0.0.0/4", "255.255.255.255:443", "::ffff:10.0.0.1", "[2002:a00:1::]:80", "ff02::1", "::"]
+)
+def test_what_webhooks_never_reach_can_not_be_allowed(entry: str) -> None:
+    with pytest.raises(ValueError, match="never go there"):
+        AllowList.parse([entry])
 
 
 URLS = {

@@ -196,7 +196,7 @@ async def test_the_name_is_kept_for_tls_and_for_the_receiver() -> None:
     names = Names({"engine.test": [["127.0.0.1"]]})
     async with receiving(tls=tls) as receiver:
         authority = f"engine.test:{receiver.port}"
-        async with sending(authority, names=names, tls=client_tls()) as sender:
+        async with sending(authority, *NETWORKS, names=names, tls=client_tls()) as sender:
             assert await sender.send(f"https://{authority}/hook", {}, b"{}") == Reply(204)
             assert await sender.send(f"https://{authority}/hook", {}, b"{}") == Reply(204)
         assert [seen.headers["host"] for seen in receiver.seen] == [authority] * 2
@@ -215,7 +215,7 @@ async def test_bad_tls_is_never_good_enough() -> None:
             (f"https://engine.test:{plain.port}/", client_tls()),
         ]
         for url, tls in cases:
-            async with sending(*allow, names=names, tls=tls) as sender:
+            async with sending(*allow, *NETWORKS, names=names, tls=tls) as sender:
                 assert await sender.send(url, {}, b"{}") == Reply(fault=Fault.TLS), url
         assert receiver.seen == plain.seen == []
         assert plain.connections == 1
@@ -248,7 +248,7 @@ async def test_plain_http_is_for_hosts_that_the_operator_named() -> None:
 async def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
     async with receiving(host="127.0.0.3") as receiver:
         names = Names({"many.example": [["127.0.0.9", "169.254.169.254", "127.0.0.3"]]})
-        async with sending(f"many.example:{receiver.port}", names=names) as sender:
+        async with sending(f"many.example:{receiver.port}", *NETWORKS, names=names) as sender:
             with connects() as connected:
                 assert await sender.send(f"http://many.example:{receiver.port}/", {}, b"{}") == Reply(204)
     assert [address for address, *_ in connected] == ["127.0.0.9", "127.0.0.3"]
