@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from inferq.stack.asking import PYTHON
+from inferq.stack.loading import Progress
 from inferq.stack.process import Process, Program
 from inferq.stack.readiness import http_get
 
@@ -62,6 +63,10 @@ class Command:
     def launch(self) -> None:
         """Start without waiting."""
         self.process.start()
+
+    def progress(self) -> Progress:
+        """Nothing: it starts within seconds."""
+        return Progress()
 
     def stop(self) -> None:
         """Let it drain, then end it; legal before start and twice."""

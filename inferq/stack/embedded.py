@@ -37,15 +37,16 @@ from inferq.stack.given import (
 )
 from inferq.stack.listening import is_for_strangers, open_listening_socket, reachable_address
 from inferq.stack.metrics import MetricsPorts, metrics_ports
-from inferq.stack.readiness import Server
-from inferq.stack.supervisor import Report, Supervisor
+from inferq.stack.readiness import Report, Server
+from inferq.stack.supervisor import Supervisor
 from inferq.stack.triton import MODELS, TritonServer
 from inferq.stack.webhooks import webhook_environment
 
 DATA = Path(".inferq")
 DEFAULT_DRAIN_SECONDS = 30.0
 ENGINE_KEEPALIVE_SECONDS = 10
-ENGINE_TIMEOUT_SECONDS = 300.0
+ENGINE_TIMEOUT_SECONDS = 3600.0
+"""Large models load for minutes, which is told meanwhile; a load that is in vain ends the start at once."""
 PRODUCT_TIMEOUT_SECONDS = 60.0
 TOLD_REFUSALS = 5
 """Of so many models a start says why they can't be served."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from inferq.stack.asking import ask
 from inferq.stack.errors import StackError
-from inferq.stack.supervisor import Report
+from inferq.stack.readiness import Report
 
 PATIENCE_SECONDS = 5.0
 """How long a given server may take to answer: it may be starting in this moment."""

@@ -133,6 +133,22 @@ class Process:
                 os.killpg(self.pid, 0)
                 time.sleep(POLL_SECONDS)
 
+    def has_dead_children(self) -> bool:
+        """Whether somebody of its group has ended whose parent takes no notice of it."""
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # gone meanwhile
+                state, _, group = stat.read_text(errors="replace").rpartition(")")[2].split()[:3]
+                if state == "Z" and int(group) == self.pid:
+                    return True
+        return False
+
+    def log_lines(self) -> list[str]:
+        """What it wrote since its last start."""
+        with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace").splitlines()
+        return []
+
     def last_log_lines(self, count: int = 20) -> list[str]:
         """The end of what it wrote since its last start, complaints only if it made any: why it failed."""
         with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from inferq.stack.environment import PROJECT_ROOT, StackEnvironment
 from inferq.stack.errors import StackError
+from inferq.stack.loading import STARTING, Progress, progress_of
 from inferq.stack.numpy2 import adapted_to_numpy2
 from inferq.stack.ports import LOOPBACK, free_port
 from inferq.stack.process import Process, Program
@@ -148,6 +149,14 @@ class TritonServer:
     def is_ready(self) -> bool:
         """Whether every model is loaded and calls are accepted."""
         return http_get(LOOPBACK, self.http_port, "/v2/health/ready")[0] == 200
+
+    def progress(self) -> Progress:
+        """Which models it loads, and which of them never will be, so that it never is ready."""
+        progress = progress_of(self.process.log_lines())
+        is_loading = progress.doing not in ("", STARTING)
+        if is_loading and not progress.faults and self.process.has_dead_children():
+            return progress._replace(faults=(f"the process of a Python model has ended while {progress.doing}",))
+        return progress
 
     def start(self, timeout_seconds: float = 120.0) -> None:
         """Start and wait until every model is ready; StackError with the end of its log when it isn't in time."""

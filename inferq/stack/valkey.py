@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from inferq.stack.environment import StackEnvironment
+from inferq.stack.loading import Progress
 from inferq.stack.ports import LOOPBACK, free_port
 from inferq.stack.process import Process, Program
 from inferq.stack.readiness import wait_until_ready
@@ -93,6 +94,10 @@ class ValkeyServer:
                 reply += chunk
             return b"+PONG" in reply
         return False
+
+    def progress(self) -> Progress:
+        """Nothing: it answers while it reads its file, and not with PONG."""
+        return Progress()
 
     def start(self, timeout_seconds: float = 30.0) -> None:
         """Start and wait until it is ready; StackError with the end of its log when it isn't in time."""

@@ -141,7 +141,7 @@ def test_what_dies_is_restarted_and_the_port_answers_throughout(start_up: StartU
     up.wait_ready()
     for words, name in (("-m workers inference", "worker-1"), ("-m api", "api-"), ("valkey-server", "valkey")):
         os.kill(up.child(words), signal.SIGKILL)
-        up.read_until(f"^{name}.* ended with signal 9, restarting in 0.5 s")
+        up.read_until(f"^{name}.* ended with signal 9 \\(SIGKILL\\), restarting in 0.5 s")
         assert "status" in up.health()
         up.read_until(f"^{name}.* restarted")
     wait_for(lambda: up.health()["status"] == "ready" and up.health()["workers"] >= 1)
@@ -166,6 +166,76 @@ def test_a_part_that_cannot_start_ends_the_stack_with_its_last_words(start_up: S
     assert up.process.returncode == 1
     assert errors.startswith("inferq: triton ended with status 1 before it was ready")
     assert "unable to find backend library for backend 'no_such_backend'" in errors
+
+
+def model_of(repository: Path, name: str, source: str | None) -> Path:
+    """Add a model with the tests' `affine`'s configuration and this code, none at all for None; returns its file."""
+    shutil.copytree(TEST_MODELS / "affine", repository / name, ignore=shutil.ignore_patterns("__pycache__"))
+    config, file = repository / name / "config.pbtxt", repository / name / "1" / "model.py"
+    config.write_text(config.read_text().replace("affine", name))
+    if source is None:
+        file.unlink()
+    else:
+        file.write_text(f"{source}\n{file.read_text()}")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (None, "Python model file not found in '{file}'"),
+        ("import os; os._exit(3)", "the process of a Python model has ended while loading model broken"),
+    ],
+    ids=["no file", "ended"],
+)
+def test_a_model_that_triton_would_wait_for_in_vain_ends_the_start_with_the_reason(
+    start_up: StartUp, tmp_path: Path, source: str | None, reason: str
+) -> None:
+    model_of(tmp_path / "models", "fine", "")
+    file = model_of(tmp_path / "models", "broken", source)
+    up = start_up(models=str(tmp_path / "models"))
+    _, errors = up.process.communicate(timeout=60)
+    assert up.process.returncode == 1
+    assert errors.startswith("inferq: triton will never be ready (log: ")
+    assert reason.format(file=file) in errors
+
+
+def test_a_model_that_loads_for_long_is_told_and_waited_for(start_up: StartUp, tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    wait = f"import os, time\nwhile not os.path.exists({str(weights)!r}):\n    time.sleep(0.05)\n"
+    model_of(tmp_path / "models", "large", wait)
+    up = start_up(models=str(tmp_path / "models"))
+    assert up.read_until("^waiting for triton") == "waiting for triton: loading model large"
+    weights.touch()
+    up.wait_ready()
+    assert "triton ready" in up.lines
+
+
+CRASH = """
+import os, signal
+if os.path.exists({mark!r}):
+    os.kill(os.getppid(), signal.SIGSEGV)
+"""
+
+
+def test_an_engine_that_dies_again_and_again_is_tried_ever_later_and_the_rest_stays(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    mark = tmp_path / "crash"
+    model_of(tmp_path / "models", "deadly", CRASH.format(mark=str(mark)))
+    up = start_up(models=str(tmp_path / "models"))
+    up.wait_ready()
+    others = {words: up.child(words) for words in ("valkey-server", "-m api", "workers inference", "workers webhooks")}
+    mark.touch()
+    os.kill(up.child("bin/tritonserver"), signal.SIGKILL)
+    for seconds in ("0.5", "1", "2", "4"):
+        up.read_until(rf"^triton ended with signal \d+ \(SIG\w+\), restarting in {seconds} s")
+    assert "triton ended with signal 11 (SIGSEGV), restarting in 4 s" in up.lines
+    assert {words: up.child(words) for words in others} == others
+    assert up.health()["workers"] == 1
+    mark.unlink()
+    up.read_until("^triton restarted")
+    wait_for(lambda: up.health()["status"] == "ready")
 
 
 def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up: StartUp) -> None:

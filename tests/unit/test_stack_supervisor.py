@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferq.stack.errors import StackError
+from inferq.stack.loading import Progress
 from inferq.stack.process import Process, Program
+from inferq.stack.readiness import QUIET_SECONDS, REMIND_SECONDS, SETTLE_SECONDS, Start
 from inferq.stack.supervisor import (
     FIRST_BACKOFF_SECONDS,
     LONGEST_BACKOFF_SECONDS,
@@ -31,6 +33,7 @@ class Script:
         self.process = Process(Program(name, argv, dict(os.environ), folder / f"{name}.log"))
         self.launches = 0
         self.becomes_ready = True
+        self.tells = Progress()
 
     def launch(self) -> None:
         self.launches += 1
@@ -38,6 +41,9 @@ class Script:
 
     def is_ready(self) -> bool:
         return self.becomes_ready
+
+    def progress(self) -> Progress:
+        return self.tells
 
     def stop(self) -> None:
         self.process.stop()
@@ -118,6 +124,88 @@ async def test_the_server_that_is_not_ready_in_time_is_named_and_not_those_that_
             await supervisor.wait_ready(first, late, timeout_seconds=0.1)
     finally:
         supervisor.kill()
+
+
+SLEEP = "import time; time.sleep(600)"
+
+
+def test_how_it_died_and_its_last_words_are_told(tmp_path: Path) -> None:
+    source = "import os; print(*range(20), sep='\\n', flush=True); os.kill(os.getpid(), 11)"
+    server, lines = Script("crasher", source, tmp_path), list[str]()
+    supervisor = Supervisor(lines.append)
+    supervisor.launch(server)
+    server.run_to_its_end()
+    supervisor.run_once(1e9)
+    expected = [f"  | {number}" for number in range(15, 20)]
+    assert lines == ["crasher ended with signal 11 (SIGSEGV), restarting in 0.5 s", *expected]
+
+
+def test_one_that_dies_for_ever_neither_stops_nor_delays_another(crashing: Script, tmp_path: Path) -> None:
+    lines: list[str] = []
+    steady, supervisor = Script("steady", SLEEP, tmp_path), Supervisor(lines.append)
+    try:
+        supervisor.launch(crashing)
+        supervisor.launch(steady)
+        now = 1e9
+        for deaths in range(1, 12):
+            crashing.run_to_its_end()
+            supervisor.run_once(now)
+            now += restart_delay_seconds(deaths)
+            supervisor.run_once(now)
+        assert steady.process.is_running
+        assert steady.launches == 1
+        assert "crasher ended with status 3, restarting in 30 s" in lines
+        steady.process.kill()
+        supervisor.run_once(now)
+        assert "steady ended with signal 9 (SIGKILL), restarting in 0.5 s" in lines
+    finally:
+        steady.stop()
+
+
+def test_a_server_that_hangs_in_its_restart_is_ended_and_tried_again_ever_later(tmp_path: Path) -> None:
+    lines: list[str] = []
+    server, supervisor = Script("loader", SLEEP, tmp_path), Supervisor(lines.append)
+    try:
+        supervisor.launch(server)
+        server.process.kill()
+        server.tells = Progress("loading model a", ("no file for a",))
+        now = 1e9
+        supervisor.run_once(now)
+        for delay in (0.5, 1.0, 2.0):
+            now += delay
+            supervisor.run_once(now)
+            supervisor.run_once(now)
+            now += SETTLE_SECONDS
+            supervisor.run_once(now)
+            assert not server.process.is_running
+        server.tells = Progress()
+        supervisor.run_once(now + 4)
+        for after in (100, 200):
+            supervisor.run_once(now + after)
+    finally:
+        server.stop()
+    assert lines[2:4] == ["loader can't start, restarting in 1 s", "  | no file for a"]
+    assert lines[-3:] == ["loader can't start, restarting in 4 s", "  | no file for a", "loader restarted"]
+
+
+def test_a_start_that_takes_long_is_told_when_it_changes_and_now_and_then(tmp_path: Path) -> None:
+    lines: list[str] = []
+    server = Script("loader", SLEEP, tmp_path)
+    start = Start(server, 0, lines.append)
+
+    def told(now: float, doing: str) -> list[str]:
+        lines.clear()
+        server.tells = Progress(doing)
+        start.look(now)
+        return list(lines)
+
+    assert told(0, "loading model a") == []
+    assert told(QUIET_SECONDS, "loading model a") == ["waiting for loader: loading model a"]
+    assert told(QUIET_SECONDS + 1, "loading model b") == []
+    assert told(2 * QUIET_SECONDS, "loading model b") == ["waiting for loader: loading model b"]
+    assert told(3 * QUIET_SECONDS, "loading model b") == []
+    assert told(2 * QUIET_SECONDS + REMIND_SECONDS, "loading model b") == ["waiting for loader: loading model b"]
+    assert told(3 * REMIND_SECONDS, "") == ["waiting for loader"]
 
 
 @pytest.mark.anyio
