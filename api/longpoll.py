@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from starlette.types import Receive
+from starlette.requests import Request
 
 from api.auth import Caller, unauthenticated
+from api.hangup import end_on_hang_up
 from api.services import Services
-from api.waiters import Watch
 from jobs.record import Job
 from jobs.state import State
 from jobs.store import Inspection
@@ -23,7 +23,7 @@ _LATE_SECONDS: Final = 0.05
 
 async def follow(
     services: Services,
-    receive: Receive,
+    request: Request,
     job_id: str,
     caller: Caller,
     seconds: float,
@@ -41,7 +41,7 @@ async def follow(
         found = await services.look(job_id, caller.tenant)
         if found is None or is_news(found.job) or watch.has_ended():
             return found
-        hang_up = asyncio.create_task(end_on_hang_up(receive, watch))
+        hang_up = asyncio.create_task(end_on_hang_up(request.scope, request.receive, watch))
         try:
             while (left := ends_at - clock()) > 0:
                 await watch.woken(min(left, next_look_seconds(found)))
@@ -62,10 +62,3 @@ def next_look_seconds(found: Inspection) -> float:
     if found.job.state is not State.QUEUED:
         return _LOOK_AGAIN_SECONDS
     return max(found.job.queue_deadline_ms - found.now_ms, 0) / 1000 + _LATE_SECONDS
-
-
-async def end_on_hang_up(receive: Receive, watch: Watch) -> None:
-    """End the watch when the client hangs up; run it as a task, and cancel it."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    watch.end()

@@ -1,7 +1,8 @@
 """uvicorn's HTTP protocol with an end to patience: how long and how large a head may be, how slowly an answer may be
 read, and how many may connect.
 
-It owns those limits, which uvicorn lacks, and the order of pipelined answers; bodies have their limits in `api.body`.
+It owns those limits, which uvicorn lacks, the order of pipelined answers, and that who only stops sending is answered
+still; bodies have their limits in `api.body`.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from api import problems
 from api.body import WHOLE
 from api.envelope import DEFAULT_HEADERS
+from api.hangup import HALF_CLOSED
 from api.problems import Problem, ProblemCode
 
 MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
@@ -125,6 +127,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._address: str | None = None
         self._running: RequestResponseCycle | None = None
         self._refusal: str | None = None
+        self._half_closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first head, where there is room for another connection."""
@@ -158,6 +161,20 @@ class PatientProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self.send_400_response("The head of the request is too large.")
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Nothing more will come: answer whole requests, and close. Who waits for a job's end learns of it."""
+        self._stop_waiting()
+        if not self._owes_answers():
+            self.transport.close()  # not before what was answered just now is written
+            return False
+        self._half_closed.set()
+        assert self._running is not None
+        if self._refusal is None:  # which closes by itself, once it is said
+            last = self.pipeline[0][0] if self.pipeline else self._running
+            last.keep_alive = False
+        self._running.message_event.set()
+        return True
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, as a problem like any other, once the requests before it have their answers."""
@@ -231,6 +248,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if len(self.url) > _MAX_TARGET_BYTES:
             self.url = _NOWHERE
+        self.scope["state"][HALF_CLOSED] = self._half_closed
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

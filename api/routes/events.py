@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.auth import Caller
-from api.longpoll import end_on_hang_up, next_look_seconds
+from api.hangup import end_on_hang_up
+from api.longpoll import next_look_seconds
 from api.routes.access import JobReference, caller, job_reference, services, unknown_job
 from api.routes.answers import job_object
 from api.services import Services
@@ -60,7 +61,7 @@ class _EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         with self._shared.waiters.watch(self._reference.job_id) as watch:
-            hang_up = asyncio.create_task(end_on_hang_up(receive, watch))
+            hang_up = asyncio.create_task(end_on_hang_up(scope, receive, watch))
             try:
                 async for piece in _pieces(self._shared, self._reference, self._caller, watch):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})

@@ -20,6 +20,7 @@ from api.body import RequestHeaders, body_unread, read_encoded_body
 from api.facade import errors
 from api.facade.answer import Answer, infer_answer
 from api.facade.request import InferRequest, read_infer
+from api.hangup import has_half_closed
 from api.intake.assemble import build, fingerprint_of
 from api.intake.limits import IntakeLimits
 from api.intake.submission import INLINE_DOCUMENT_BYTES, INLINE_UPLOAD_BYTES, idempotency_key_of, work
@@ -45,6 +46,10 @@ from jobs.store import Inspection, Submission, Submitted, new_job_id
 _RESULT_SECONDS: Final = 60
 """How long the result of a call is kept that nobody fetched, since the api died before it answered."""
 
+_LEFT: Final = (
+    "The client closed its side of the connection while the call waited, which counts as hanging up. Keep it open, or "
+    "prefer respond-async."
+)
 _SLACK_SECONDS: Final = 5.0
 _JOB_HEADER: Final = "X-Job-Id"
 
@@ -131,7 +136,7 @@ async def _answered(
     bound = (wanted.queue_ttl_ms + wanted.timeout_ms) / 1000 + _SLACK_SECONDS
     is_done = False
     try:
-        found = await follow(shared, request.receive, job_id, caller(request), bound)
+        found = await follow(shared, request, job_id, caller(request), bound)
         is_done = found is None or found.job.state.is_terminal
     finally:
         if not is_done and not submission.idempotency_key:
@@ -143,6 +148,8 @@ async def _answered(
             raise Problem(
                 ProblemCode.SHUTTING_DOWN, "The server is shutting down; the call was canceled. Send it again."
             )
+        if has_half_closed(request.scope):
+            return _failed(found.job, JobError(ErrorCode.CANCELED, _LEFT))
         return _failed(found.job, JobError(ErrorCode.ENGINE_TIMEOUT, "The model has not answered in time."))
     if found.job.state is not State.SUCCEEDED:
         return _failed(found.job, _error(shared, found.job, asked))

@@ -33,7 +33,7 @@ async def read_job(request: Request) -> Response:
         def is_news(job: Job) -> bool:
             return job.state.is_terminal or (knows_a_state and not is_unchanged(request, view.etag(job)))
 
-        found = await follow(shared, request.receive, job_id, caller(request), seconds, is_news)
+        found = await follow(shared, request, job_id, caller(request), seconds, is_news)
     if found is None:
         raise unknown_job()
     etag = view.etag(found.job)

@@ -81,7 +81,7 @@ async def _wait(request: Request, shared: Services, stored: Inspection, seconds:
     """The job when it is done or the time is over. It is stored, so nothing that happens now makes that an error."""
     job = stored.job
     try:
-        return await follow(shared, request.receive, job.id, caller(request), seconds) or stored
+        return await follow(shared, request, job.id, caller(request), seconds) or stored
     except (StoreError, Problem):
         return stored
 

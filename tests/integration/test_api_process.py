@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -154,6 +156,44 @@ async def test_a_client_that_hangs_up_is_not_waited_for(backend: Backend, hand: 
         await asyncio.to_thread(wait_for_requests, process, 2)
         finished = [line for line in process.lines() if line["event"] == "request" and line["method"] == "GET"]
         assert finished[0]["seconds"] < 20
+
+
+async def test_a_client_that_only_stops_sending_is_answered_and_waited_for_no_longer(
+    backend: Backend, hand: Hand, tmp_path: Path
+) -> None:
+    """From here it looks as if it were gone: a long-poll ends with the job as it is, and a call of /v2 is canceled."""
+    infer = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
+    with api_process(tmp_path / "api.log", redis_url=backend.url) as process:
+        stored = await half_closed(process.url, "POST", "/jobs", JOB, "Prefer: wait=60\r\n")
+        assert stored.startswith("HTTP/1.1 202 ")
+        job_id = re.findall(r'"id":"([0-9a-f]{32})"', stored)[0]
+        polled = await half_closed(process.url, "GET", f"/jobs/{job_id}?wait=60")
+        assert (polled[:13], '"status":"queued"' in polled) == ("HTTP/1.1 200 ", True)
+        events = await half_closed(process.url, "GET", f"/jobs/{job_id}/events")
+        assert "event: snapshot" in events
+        called = await half_closed(process.url, "POST", f"/v2/models/{MODEL}/infer", infer)
+        assert (called[:13], '"code":"canceled"' in called) == ("HTTP/1.1 499 ", True)
+        (claimed,) = await hand.claim(10)
+        assert claimed.lease.job_id == job_id
+        await hand.succeed(claimed, floats(*[0.0] * 500_000))
+        result = await half_closed(process.url, "GET", f"/jobs/{job_id}/result")
+        assert result.startswith("HTTP/1.1 200 ")
+        assert result.count("0.0") == 500_000
+
+
+async def half_closed(url: str, method: str, path: str, document: Any = None, headers: str = "") -> str:
+    """All that comes after a request whose client sends nothing more."""
+    body = "" if document is None else json.dumps(document)
+    kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+
+    def exchange() -> bytes:
+        with connect(url) as connection:
+            connection.settimeout(20)
+            connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{kind}\r\n{body}".encode())
+            connection.shutdown(socket.SHUT_WR)
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    return (await asyncio.to_thread(exchange)).decode()
 
 
 def wait_for_requests(process: Any, count: int) -> None:

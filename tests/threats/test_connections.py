@@ -143,6 +143,36 @@ async def test_who_hangs_up_with_another_request_in_line_is_waited_for_no_longer
             await app.has_hung_up.wait()
 
 
+@pytest.mark.parametrize(
+    "unfinished", ["", "GET /b HT", "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"]
+)
+async def test_who_stops_sending_gets_an_answer_to_each_whole_request(unfinished: str) -> None:
+    """As `nc -N` and some proxies do; what was not sent to its end is no request."""
+    async with connected(Server()) as client:
+        await send(client, get("/a") + get("/b") + get("/c") + unfinished.encode())
+        client.shutdown(socket.SHUT_WR)
+        answer = await read_to_end(client)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200"] * 3, answer[-1000:]
+    assert answer.endswith(b"/c")
+    assert answer.count(b"connection: close") == 1
+
+
+async def test_who_stops_sending_before_its_request_is_whole_is_waited_for_no_longer() -> None:
+    async with connected(Server()) as client:
+        await send(client, b"POST /held HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
+        client.shutdown(socket.SHUT_WR)
+        assert await read_to_end(client) == b""
+
+
+async def test_who_stops_sending_behind_a_broken_request_hears_of_both() -> None:
+    app = Server()
+    async with connected(app) as client:
+        await send(client, get("/a") + BROKEN["no head"])
+        client.shutdown(socket.SHUT_WR)
+        answer = await read_to_end(client)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"400"], answer
+
+
 async def test_what_nobody_reads_is_not_written_ahead_and_its_reader_is_cut_off() -> None:
     app = Server()
     async with connected(app, reader_seconds=0.2) as client:
