@@ -39,7 +39,7 @@ from inferq.stack.listening import is_for_strangers, open_listening_socket, reac
 from inferq.stack.metrics import MetricsPorts, metrics_ports
 from inferq.stack.readiness import Report, Server
 from inferq.stack.supervisor import Supervisor
-from inferq.stack.triton import MODELS, TritonServer
+from inferq.stack.triton import MODELS, TritonServer, check_paths
 from inferq.stack.webhooks import webhook_environment
 
 DATA = Path(".inferq")
@@ -213,6 +213,7 @@ class EmbeddedStack:
             self._report(f"warning: {sentence}")
         if options.engine is None:
             check_models(options.models)
+            check_paths([options.models], options.data / TritonServer.name)
         else:
             await check_engine(options.engine)
         if options.redis_url is not None:
@@ -230,7 +231,7 @@ class EmbeddedStack:
         triton = TritonServer(
             found,
             [self.options.models],
-            data / "triton",
+            data / TritonServer.name,
             log_path=data / "logs" / "triton.log",
             metrics_host=self._metrics.address,
             metrics_port=self._metrics.ports.get(TritonServer.name, 0),

@@ -48,6 +48,22 @@ def free_shared_memory(work_dir: Path) -> None:
         region.unlink(missing_ok=True)
 
 
+def check_paths(repositories: Sequence[Path], work_dir: Path) -> None:
+    """Raise StackError about a path in which Triton's Python backend can't work.
+
+    It starts stubs by an unquoted command line, and waits for ever where that has spaces; and whatever the locale, its
+    interpreter reads paths as ASCII.
+    """
+    folders = [work_dir.absolute(), *(repository.absolute() for repository in repositories)]
+    models = [model for repository in folders[1:] for model in repository.iterdir() if model.is_dir()]
+    for path in (*folders, *models):
+        if re.search(r"[^!-~]", str(path)):
+            cure = "rename the model" if path in models else "a symbolic link without them may lead there"
+            raise StackError(
+                f"Triton's Python backend can't work in a path with spaces or beyond ASCII: {path}; {cure}"
+            )
+
+
 class TritonServer:
     """Triton on loopback, serving one or several model repositories from the CPU.
 
@@ -72,10 +88,7 @@ class TritonServer:
         for repository in repositories:
             if not repository.is_dir():
                 raise StackError(f"the model repository {repository} is not a folder")
-        models = [model for repository in repositories for model in repository.absolute().iterdir()]
-        for path in (work_dir.absolute(), *models):
-            if re.search(r"\s", str(path)):  # it starts stubs by an unquoted command line, and waits for ever
-                raise StackError(f"Triton's Python backend can't work in a path with spaces: {path}")
+        check_paths(repositories, work_dir)
         self.environment = environment
         self.work_dir = work_dir
         self.backend_folder = work_dir / "backends"

@@ -168,6 +168,17 @@ def test_a_part_that_cannot_start_ends_the_stack_with_its_last_words(start_up: S
     assert "unable to find backend library for backend 'no_such_backend'" in errors
 
 
+def test_a_folder_in_which_no_model_could_be_loaded_is_refused_before_anything_starts(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    shutil.copytree(TEST_MODELS / "affine", tmp_path / "modèles" / "affine")
+    up = start_up(models=str(tmp_path / "modèles"))
+    output, errors = up.process.communicate(timeout=60)
+    assert (up.process.returncode, output) == (1, "")
+    assert "beyond ASCII" in errors
+    assert not (tmp_path / "data").exists()
+
+
 def model_of(repository: Path, name: str, source: str | None) -> Path:
     """Add a model with the tests' `affine`'s configuration and this code, none at all for None; returns its file."""
     shutil.copytree(TEST_MODELS / "affine", repository / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import stat
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from inferq.stack import StackEnvironment, StackError, TritonServer, ValkeyServer
-from inferq.stack.triton import SHARED_MEMORY
+from inferq.stack.triton import MODELS, SHARED_MEMORY
 from tests.support.engine_http import EngineHttp, Raw
 from tests.support.processes import command_line, group_members, session_id
 from tests.support.servers import StartEngine, StartValkey
@@ -118,6 +119,15 @@ def test_a_model_that_cannot_load_ends_the_start_with_the_reason(start_engine: S
     with pytest.raises(StackError, match="triton ended with status 1 before it was ready") as failed:
         start_engine([tmp_path / "models"])
     assert "no_such_backend" in str(failed.value)
+
+
+@pytest.mark.engine
+def test_a_symbolic_link_leads_to_models_where_triton_could_not_load_them(
+    start_engine: StartEngine, tmp_path: Path
+) -> None:
+    shutil.copytree(MODELS / "identity", tmp_path / "mes modèles" / "identity")
+    (tmp_path / "models").symlink_to("mes modèles")
+    start_engine([tmp_path / "models"])
 
 
 def test_signals_of_the_terminal_do_not_reach_the_servers(stack_environment: StackEnvironment, tmp_path: Path) -> None:

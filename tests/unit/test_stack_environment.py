@@ -10,7 +10,7 @@ import pytest
 from inferq.stack import StackEnvironment
 from inferq.stack.errors import StackError
 from inferq.stack.numpy2 import OFFSET_BYTES, adapted_to_numpy2
-from inferq.stack.triton import TritonServer
+from inferq.stack.triton import TritonServer, check_paths
 
 
 def test_a_missing_environment_says_what_to_run(tmp_path: Path) -> None:
@@ -55,13 +55,23 @@ def test_a_model_repository_that_is_no_folder_is_named(stack_environment: StackE
         TritonServer(stack_environment, [tmp_path / "absent"], tmp_path)
 
 
-@pytest.mark.parametrize(("repository", "model", "work"), [("r s", "m", "w"), ("r", "m n", "w"), ("r", "m", "w x")])
-def test_a_path_with_a_space_is_refused_as_triton_would_wait_for_ever(
-    stack_environment: StackEnvironment, tmp_path: Path, repository: str, model: str, work: str
+@pytest.mark.parametrize(
+    ("repository", "model", "work", "named"),
+    [
+        ("r s", "m", "w", "r s; a symbolic link without them may lead there"),
+        ("r", "m n", "w", "r/m n; rename the model"),
+        ("r", "m", "w x", "w x; a symbolic link without them may lead there"),
+        ("modèles", "m", "w", "modèles; a symbolic link without them may lead there"),
+        ("r", "modèle", "w", "r/modèle; rename the model"),
+        ("r", "m", "données", "données; a symbolic link without them may lead there"),
+    ],
+)
+def test_a_path_with_spaces_or_beyond_ascii_is_refused_as_no_model_could_be_loaded(
+    tmp_path: Path, repository: str, model: str, work: str, named: str
 ) -> None:
     (tmp_path / repository / model).mkdir(parents=True)
-    with pytest.raises(StackError, match=r"can't work in a path with spaces: .* "):
-        TritonServer(stack_environment, [tmp_path / repository], tmp_path / work)
+    with pytest.raises(StackError, match=rf"can't work in a path with spaces or beyond ASCII: {tmp_path}/{named}$"):
+        check_paths([tmp_path / repository], tmp_path / work)
 
 
 def test_the_known_stub_is_adapted_to_numpy_2_in_five_bytes(stack_environment: StackEnvironment) -> None:
