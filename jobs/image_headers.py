@@ -91,14 +91,24 @@ def png_chunks(view: memoryview, limit: int) -> Iterator[tuple[bytes, int]]:
             return
 
 
+_PNG_PALETTE: Final = 3
+_PNG_DEPTHS: Final = {0: (1, 2, 4, 8, 16), 2: (8, 16), _PNG_PALETTE: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+"""The bits a sample that each colour type may have."""
+
+
 def png_size(view: memoryview) -> tuple[int, int]:
-    """Width and height; refuses a file whose pixels plainly end behind it."""
-    length, tag, width, height = struct.unpack_from(">I4sII", view, 8)
+    """Width and height; refuses a file whose pixels plainly end behind it, or are of no kind that PNG has."""
+    length, tag, width, height, bits, color = struct.unpack_from(">I4sIIBB", view, 8)
     if tag != b"IHDR" or length != 13:
         raise InvalidImage("the PNG header is damaged: expected an IHDR chunk of 13 bytes first")
-    has_pixels = False
+    if bits not in _PNG_DEPTHS.get(color, ()):
+        raise InvalidImage(f"the PNG header is damaged: there is no colour type {color} with {bits} bits")
+    has_pixels = has_palette = False
     for tag, end in png_chunks(view, MAX_BLOCKS):
+        has_palette = has_palette or tag == b"PLTE"
         if tag == b"IDAT":
+            if color == _PNG_PALETTE and not has_palette:
+                raise InvalidImage("the PNG is damaged: its pixels need a palette (PLTE), and it has none before them")
             has_pixels = True
             if end - 4 > len(view):
                 raise InvalidImage(f"the PNG is cut short: its pixels end behind the file's {len(view)} bytes")

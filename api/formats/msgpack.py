@@ -29,7 +29,17 @@ def loads(data: bytes | memoryview) -> Any:
     except FormatError:
         raise
     except (ValueError, TypeError, OverflowError, RecursionError) as exc:
-        raise FormatError(f"it is not valid msgpack: {str(exc) or type(exc).__name__}") from None
+        raise FormatError(_why(exc)) from None
+
+
+def _why(exc: Exception) -> str:
+    if isinstance(exc, msgpack.StackError | RecursionError):
+        return "its arrays and maps are nested too deeply"
+    if isinstance(exc, msgpack.ExtraData):
+        return "it goes on behind the end of its document"
+    if isinstance(exc, UnicodeDecodeError):
+        return "a text in it is not UTF-8"
+    return f"it is not valid msgpack: {str(exc) or 'it has a byte that begins nothing'}"
 
 
 class _Watch:

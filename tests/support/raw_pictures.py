@@ -58,30 +58,49 @@ def deep_png(levels: "np.ndarray[Any, Any]") -> bytes:
 
 
 def raw_tiff(
-    levels: "np.ndarray[Any, Any]", order: Order = "<", *, white_is_zero: bool = False, bits: int = 16, rows: int = 0
+    levels: "np.ndarray[Any, Any]",
+    order: Order = "<",
+    *,
+    white_is_zero: bool = False,
+    bits: int = 16,
+    rows: int = 0,
+    is_planar: bool = False,
 ) -> bytes:
-    """An uncompressed TIFF from [height, width, 1 or 3]; `rows` is how many of them the one strip claims to hold.
+    """An uncompressed TIFF from [height, width, 1 to 3]; `rows` is how many of them a strip claims to hold.
 
-    Unsigned levels of 8, 12 or 16 bits, signed ones of 16, or 32-bit floats, as the array's type says.
+    Unsigned levels of 8, 12 or 16 bits, signed ones, or floats, as the array's type says. Two channels are grey and
+    alpha. Planar channels stand one behind the other, each in a strip of its own.
     """
     height, width, channels = levels.shape
     words = levels.astype(levels.dtype.newbyteorder(order))
+    if is_planar:
+        words = np.moveaxis(words, 2, 0)
     data = _packed12(levels) if bits == 12 else words.tobytes()
-    pixels_at, depths_at = 8 + 2 + 12 * 10 + 4 + 8, 8 + 2 + 12 * 10 + 4
+    strips = channels if is_planar else 1
+    depths_at = 8 + 2 + 12 * 12 + 4
+    offsets_at = depths_at + 8
+    sizes_at = offsets_at + 4 * strips
+    pixels_at = sizes_at + 4 * strips
     bits = words.dtype.itemsize * 8 if bits == 16 else bits
+    strip_bytes = len(data) // strips
     entries = [
         (256, 3, 1, width),
         (257, 3, 1, height),
-        (258, 3, channels, depths_at if channels > 2 else bits),
+        (258, 3, channels, {1: bits, 2: bits << 16 | bits}.get(channels, depths_at)),
         (259, 3, 1, 1),
         (262, 3, 1, 2 if channels == 3 else int(not white_is_zero)),
-        (273, 4, 1, pixels_at),
+        (273, 4, strips, offsets_at if strips > 1 else pixels_at),
         (277, 3, 1, channels),
         (278, 3, 1, rows or height),
-        (279, 4, 1, len(data)),
+        (279, 4, strips, sizes_at if strips > 1 else len(data)),
+        (284, 3, 1, 2 if is_planar else 1),
+        *([(338, 3, 1, 2)] if channels == 2 else [(297, 3, 1, 0)]),  # the second is alpha; or nothing that matters
         (339, 3, 1, {"u": 1, "i": 2, "f": 3}[words.dtype.kind]),
     ]
-    return tiff(entries, order) + struct.pack(order + "4H", *[bits] * 4) + data
+    depths = struct.pack(order + "4H", *[bits] * 4)
+    offsets = struct.pack(f"{order}{strips}I", *(pixels_at + strip_bytes * n for n in range(strips)))
+    sizes = struct.pack(f"{order}{strips}I", *[strip_bytes] * strips)
+    return tiff(entries, order) + depths + offsets + sizes + data
 
 
 def _packed12(levels: "np.ndarray[Any, Any]") -> bytes:

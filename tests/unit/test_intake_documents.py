@@ -210,6 +210,22 @@ async def test_what_is_no_msgpack_document_is_malformed(gateway: Gateway, body: 
     assert problem["code"] in ("malformed_body", "invalid_option")
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"\x91" * 2000, "nested too deeply"),
+        (b"\xc1", "a byte that begins nothing"),
+        (b"\x80\x80", "goes on behind the end"),
+        (b"\xa1\xff", "a text in it is not UTF-8"),
+        (b"\x81", "not valid msgpack: Unpack failed: incomplete input"),
+    ],
+)
+async def test_broken_msgpack_is_told_what_is_wrong_in_plain_words(gateway: Gateway, body: bytes, words: str) -> None:
+    problem = await gateway.refused(content=body, headers=MSGPACK)
+    assert words in problem["detail"]
+    assert "Error" not in problem["detail"]
+
+
 async def test_more_brackets_than_memory_is_worth_are_refused_before_parsing(gateway: Gateway) -> None:
     body = b'{"model":"fixed","inputs":[' + b"{}," * 1_000_000 + b"{}]}"
     problem = await gateway.refused(content=body, headers=JSON)

@@ -11,10 +11,12 @@ from PIL import Image
 
 from jobs.datatypes import Datatype
 from jobs.errors import ErrorCode, InvalidInput
+from jobs.images import ImageFormat, InvalidImage
 from jobs.spec import ImageOptions, InputKind, InputSpec
 from tests.support.photos import encode, photo
 from tests.support.raw_pictures import png, png_chunk, raw_tiff, white_png
 from workers.prepare import prepare
+from workers.prepare.decode import translated
 
 CAP = 1_000_000
 AS_IT_IS = InputSpec("image", Datatype.UINT8, (-1, -1, 3), kind=InputKind.IMAGE, image=ImageOptions("HWC"))
@@ -127,6 +129,24 @@ def test_the_cap_holds_for_what_is_uploaded() -> None:
 def test_a_photo_between_pillows_limit_and_ours_is_no_warning() -> None:
     """B085: Pillow warns above 89 megapixels; our cap is a setting, and warnings are errors here."""
     assert (prepare(white_png(9_600, 9_600), USUAL, 100_000_000).array() == 255).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError("image file is truncated"), "image file is truncated"),
+        (AssertionError(), "it is damaged, or of a kind that is not supported"),
+        (KeyError("mode"), "it is damaged, or of a kind that is not supported"),
+        (SyntaxError(KeyError(7)), "it is damaged, or of a kind that is not supported"),
+        (SyntaxError("not identified by this driver"), "it is damaged, or of a kind that is not supported"),
+        (struct.error("unpack requires a buffer of 4 bytes"), "it is damaged, or of a kind that is not supported"),
+        (MemoryError(), "it is damaged, or of a kind that is not supported"),
+    ],
+)
+def test_what_a_decoder_raises_is_never_told_by_its_name(error: Exception, words: str) -> None:
+    with pytest.raises(InvalidImage) as caught, translated(ImageFormat.PNG):
+        raise error
+    assert str(caught.value) == f"the PNG can't be decoded: {words}"
 
 
 def hostile_files() -> dict[str, bytes]:

@@ -1,5 +1,7 @@
 """Every format and mode becomes the picture that Pillow shows, within two levels; goldens are made here, by Pillow."""
 
+import struct
+import zlib
 from functools import cache
 
 import numpy as np
@@ -11,7 +13,7 @@ from jobs.errors import InvalidInput
 from jobs.spec import ImageOptions, InputKind, InputSpec, Interpolation
 from tests.support import pillow_reference as reference
 from tests.support.photos import encode, photo, photo_bytes
-from tests.support.raw_pictures import deep_png, raw_tiff
+from tests.support.raw_pictures import Order, deep_png, raw_tiff
 from workers.prepare import prepare
 
 CAP = 100_000_000
@@ -240,17 +242,17 @@ def test_16_bits_in_png_are_scaled_not_clipped(channels: int) -> None:
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_16_bits_in_tiff_are_scaled_in_both_byte_orders(channels: int, order: str) -> None:
+def test_16_bits_in_tiff_are_scaled_in_both_byte_orders(channels: int, order: Order) -> None:
     levels = np.linspace(0, 65535, 64 * 32 * channels).reshape(32, 64, channels).astype(np.uint16)
-    got = prepare(raw_tiff(levels, "<" if order == "<" else ">"), AS_IT_IS, CAP).array().astype(int)
+    got = prepare(raw_tiff(levels, order), AS_IT_IS, CAP).array().astype(int)
     assert np.abs(got - np.broadcast_to((levels / 257).round(), got.shape)).max() <= 1
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_8_bits_in_tiff_are_exact_in_both_byte_orders(channels: int, order: str) -> None:
+def test_8_bits_in_tiff_are_exact_in_both_byte_orders(channels: int, order: Order) -> None:
     levels = np.asarray(photo("coffee", (64, 32)))[..., :channels]
-    got = prepare(raw_tiff(levels, "<" if order == "<" else ">"), AS_IT_IS, CAP).array()
+    got = prepare(raw_tiff(levels, order), AS_IT_IS, CAP).array()
     assert np.array_equal(got, np.broadcast_to(levels, got.shape))
 
 
@@ -275,14 +277,45 @@ def test_16_bit_grey_with_one_level_transparent_is_white_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "what"),
-    [(np.ones((8, 8, 1), np.float32), "32-bit floats"), (np.ones((8, 8, 1), np.int16), "32-bit integers")],
+    ("kind", "channels", "what"),
+    [
+        ("f4", 1, "got floats of 32 bits, which don't say what white is"),
+        ("i2", 1, "got signed integers of 16 bits, which don't say what white is"),
+        ("i4", 1, "got signed integers of 32 bits, which don't say what white is"),
+        ("u4", 1, "unsigned integers of 32 bits"),
+        ("u2", 2, "its pixels have 2 samples, unsigned integers of 16 bits; 8 bits a sample are taken"),
+        ("f8", 1, "its pixels have 1 sample, floats of 64 bits; 8 bits a sample are taken"),
+        ("f4", 3, "its pixels have 3 samples, floats of 32 bits; 8 bits a sample are taken"),
+    ],
 )
-def test_pixels_without_a_defined_white_are_refused(
-    levels: "np.ndarray[tuple[int, ...], np.dtype[np.float32]]", what: str
-) -> None:
-    with pytest.raises(InvalidInput, match=f"expected 8 or 16 bits per channel, got {what}"):
-        prepare(raw_tiff(levels), AS_IT_IS, CAP)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_samples_that_are_not_read_are_told_by_what_they_are(kind: str, channels: int, what: str, order: Order) -> None:
+    with pytest.raises(InvalidInput, match=what):
+        prepare(raw_tiff(np.ones((8, 8, channels), kind), order), AS_IT_IS, CAP)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_planes_of_16_bits_are_refused_rather_than_shown_wrong(order: Order) -> None:
+    """Pillow reads them as planes of 8 bits."""
+    levels = np.linspace(0, 65535, 16 * 8 * 3).reshape(8, 16, 3)
+    with pytest.raises(
+        InvalidInput, match="the TIFF has uncompressed planes of 16 bits, which are not read here; save"
+    ):
+        prepare(raw_tiff(levels.astype(np.uint16), order, is_planar=True), AS_IT_IS, CAP)
+    shallow = (levels / 257).astype(np.uint8)
+    assert np.array_equal(prepare(raw_tiff(shallow, order, is_planar=True), AS_IT_IS, CAP).array(), shallow)
+
+
+def test_planes_of_16_bits_that_are_compressed_are_scaled() -> None:
+    levels = np.linspace(0, 65535, 16 * 8 * 3).reshape(8, 16, 3).astype(np.uint16)
+    raw = bytearray(raw_tiff(levels, is_planar=True))
+    planes = [zlib.compress(np.ascontiguousarray(levels[..., n]).tobytes()) for n in range(3)]
+    pixels_at = len(raw) - levels.nbytes
+    starts = [pixels_at, pixels_at + len(planes[0]), pixels_at + len(planes[0]) + len(planes[1])]
+    struct.pack_into("<6I", raw, pixels_at - 24, *starts, *map(len, planes))
+    struct.pack_into("<HHIHH", raw, raw.index(struct.pack("<HHI", 259, 3, 1)), 259, 3, 1, 8, 0)
+    got = prepare(bytes(raw[:pixels_at]) + b"".join(planes), AS_IT_IS, CAP).array().astype(int)
+    assert np.abs(got - (levels / 257).round()).max() <= 1
 
 
 def test_colour_profiles_are_left_as_they_are() -> None:

@@ -26,6 +26,7 @@ from PIL import (
 
 from jobs.image_headers import jpeg_segments, png_chunks
 from jobs.images import ImageFormat, ImageHeader, InvalidImage, check_pixels, probe
+from workers.prepare import tiff
 from workers.prepare.flatten import flatten
 from workers.prepare.geometry import Size
 from workers.prepare.orientation import UPRIGHT, Turn, turn_of, turn_of_heif, turn_of_jpeg, turn_of_number
@@ -54,6 +55,9 @@ _JPEG_BYTES_PER_PIXEL: Final = 4
 _RASTER_BYTES_PER_PIXEL: Final = 16
 """Measured with WebP and PNG with transparency: the decoder's own picture, Pillow's, and that on white."""
 _MAX_QUOTE_LENGTH: Final = 120
+_SPEAKING: Final = (OSError, SyntaxError, ValueError, RuntimeError)
+_UNKNOWN_MODE: Final = "unknown pixel mode"
+_NOT_IDENTIFIED: Final = "not identified by this driver"
 _JPEG_SHRINKS: Final = (8, 4, 2, 1)
 _JPEG_DAMAGES: Final = ("premature end", "bad huffman", "bad arithmetic", "found marker")
 
@@ -129,7 +133,7 @@ class _Jpeg:
 
     def _read_leniently(self, shrink: int, is_gray: bool) -> Array:
         """The pixels by way of Pillow, which refuses cut files and shrugs off the rest."""
-        with _translated(ImageFormat.JPEG), JpegImagePlugin.JpegImageFile(BytesIO(self._without_metadata())) as image:
+        with translated(ImageFormat.JPEG), JpegImagePlugin.JpegImageFile(BytesIO(self._without_metadata())) as image:
             self._check_size(*image.size)
             if shrink > 1:
                 image.draft(None, (self.size.width // shrink, self.size.height // shrink))
@@ -156,14 +160,16 @@ class _Raster:
     """Any other format, decoded whole by Pillow when it is opened."""
 
     def __init__(self, view: memoryview, kind: ImageFormat, max_pixels: int) -> None:
-        with _translated(kind):
+        with translated(kind):
             if kind is ImageFormat.PNG:
                 _check_chunks(view)
-            image = _plugin(kind)(BytesIO(view))
+            image = _opened(view, kind)
             check_pixels(*image.size, max_pixels)
             _check_tiles(image, len(view))
             turned = UPRIGHT
-            if kind is ImageFormat.TIFF:  # Pillow turns these while it loads them
+            if isinstance(image, TiffImagePlugin.TiffImageFile):
+                tiff.check_layout(image.tag_v2)
+                # Pillow turns these while it loads them
                 turned = turn_of_number(image.getexif().get(ExifTags.Base.Orientation))
             elif kind is ImageFormat.HEIC:  # and libheif these
                 turned = turn_of_heif(view)
@@ -174,8 +180,17 @@ class _Raster:
         self._image, self._kind = image, kind
 
     def read(self, max_shrink: int, is_gray: bool) -> tuple[Array, int]:
-        with _translated(self._kind), self._image as image:
+        with translated(self._kind), self._image as image:
             return flatten(image, max_shrink, is_gray), max_shrink
+
+
+def _opened(view: memoryview, kind: ImageFormat) -> ImageFile.ImageFile:
+    try:
+        return _plugin(kind)(BytesIO(view))
+    except SyntaxError as exc:
+        if kind is ImageFormat.TIFF and _UNKNOWN_MODE in str(exc):
+            raise InvalidImage(f"the TIFF can't be decoded: {tiff.unsupported(view)}") from exc
+        raise
 
 
 def _check_chunks(view: memoryview) -> None:
@@ -212,7 +227,7 @@ def _metadata(image: ImageFile.ImageFile) -> tuple[bytes, bytes]:
 
 
 @contextmanager
-def _translated(kind: ImageFormat) -> Iterator[None]:
+def translated(kind: ImageFormat) -> Iterator[None]:
     """Whatever a decoder raises becomes InvalidImage.
 
     Decoders meet hostile bytes in code that expects good ones: besides OSError they raise SyntaxError, KeyError,
@@ -223,5 +238,13 @@ def _translated(kind: ImageFormat) -> Iterator[None]:
     except InvalidImage:
         raise
     except Exception as exc:
-        why = " ".join(str(exc).split())[:_MAX_QUOTE_LENGTH] or type(exc).__name__
-        raise InvalidImage(f"the {kind} can't be decoded: {why}") from exc
+        raise InvalidImage(f"the {kind} can't be decoded: {_words(exc)}") from exc
+
+
+def _words(exc: Exception) -> str:
+    """What a decoder says, where it says it to people; the others stumbled over the file."""
+    words = " ".join(str(exc).split())[:_MAX_QUOTE_LENGTH]
+    is_stumble = isinstance(exc, SyntaxError) and exc.args and isinstance(exc.args[0], Exception)
+    if is_stumble or not words or words == _NOT_IDENTIFIED or not isinstance(exc, _SPEAKING):
+        return "it is damaged, or of a kind that is not supported"
+    return words

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from jobs.images import InvalidImage
+from workers.prepare.tiff import sample_words
 
 _BAND_PIXELS: Final = 1 << 18
 _DEEP: Final = "I;16"
@@ -21,13 +22,14 @@ def flatten(image: Image.Image, shrink: int, is_gray: bool) -> Array:
     """The pixels [height, width, channels], averaged over squares of `shrink` pixels; partial ones at the far edges.
 
     Alpha is composed on white. Channels of 16 bits are scaled, not clipped. Colour profiles are left as they are.
-    One channel where gray is asked for or the picture has no colour, else RGB. Raises InvalidImage for 32-bit
-    pixels, which have no defined white.
+    One channel where gray is asked for or the picture has no colour, else RGB. Raises InvalidImage for pixels
+    of 32 bits or with a sign, which have no defined white.
     """
     if image.mode in ("I", "F"):
+        tags = getattr(image, "tag_v2", None)
+        got = sample_words(tags) if tags else f"{'floats' if image.mode == 'F' else 'integers'} of 32 bits"
         raise InvalidImage(
-            f"expected 8 or 16 bits per channel, got 32-bit {'floats' if image.mode == 'F' else 'integers'}, "
-            "which don't say what white is"
+            f"expected 8 or 16 bits per channel, without a sign; got {got}, which don't say what white is"
         )
     width, height = image.size
     is_opaque = not image.has_transparency_data
