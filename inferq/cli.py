@@ -73,6 +73,12 @@ def up(
             envvar="INFERQ_ENGINE", metavar="HOST:PORT", help="Use this Triton (gRPC) in place of an own one."
         ),
     ] = None,
+    flags: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="-- FLAG", help="Flags for the own Triton, such as --http-thread-count=8.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     from inferq.commands import up as command
@@ -90,6 +96,7 @@ def up(
             data=data,
             redis_url=redis,
             engine=engine,
+            engine_flags=flags or (),
         )
     )
 

@@ -10,7 +10,7 @@ import os
 import shlex
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from inferq.stack.components import (
 )
 from inferq.stack.environment import StackEnvironment
 from inferq.stack.errors import StackError
+from inferq.stack.flags import check_flags
 from inferq.stack.folder import STORE_TIMEOUT_SECONDS, lock, store_of
 from inferq.stack.given import (
     REDIS_VARIABLE,
@@ -59,7 +60,8 @@ class StackOptions:
     """What `inferq up` may be told.
 
     With `redis_url` or `engine` (`host:port`) that part is somebody else's and not started. `port` 0 takes a free one.
-    `data` keeps the queue over restarts, and the logs. `environment` is what every process inherits.
+    `data` keeps the queue over restarts, and the logs. `engine_flags` are for a Triton of our own, beside those that it
+    gets anyway. `environment` is what every process inherits.
     """
 
     host: str = "127.0.0.1"
@@ -71,6 +73,7 @@ class StackOptions:
     data: Path = DATA
     redis_url: str | None = None
     engine: str | None = None
+    engine_flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def __post_init__(self) -> None:
@@ -211,6 +214,9 @@ class EmbeddedStack:
         options = self.options
         for sentence in await unknown_variables(options.environment):
             self._report(f"warning: {sentence}")
+        check_flags(options.engine_flags)
+        if options.engine_flags and options.engine is not None:
+            raise StackError(f"the engine at {options.engine} was started by somebody else: give it its flags there")
         if options.engine is None:
             check_models(options.models)
             check_paths([options.models], options.data / TritonServer.name)
@@ -235,6 +241,7 @@ class EmbeddedStack:
             log_path=data / "logs" / "triton.log",
             metrics_host=self._metrics.address,
             metrics_port=self._metrics.ports.get(TritonServer.name, 0),
+            extra_flags=self.options.engine_flags,
         )
         await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
         return {

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from inferq.stack.environment import PROJECT_ROOT, StackEnvironment
 from inferq.stack.errors import StackError
+from inferq.stack.flags import completed, may_fail
 from inferq.stack.loading import STARTING, Progress, progress_of
 from inferq.stack.numpy2 import adapted_to_numpy2
 from inferq.stack.ports import LOOPBACK, free_port
@@ -69,7 +70,7 @@ class TritonServer:
 
     `grpc_port` and `http_port` are free ones, kept over restarts, and so is a `metrics_port` 0; `metrics_host` is the
     address of that. `work_dir` takes the backend folder
-    and the log; no two running servers may share one. `extra_flags` go to `tritonserver` as they are.
+    and the log; no two running servers may share one. `extra_flags` go to `tritonserver` too.
     """
 
     name = "triton"
@@ -95,7 +96,8 @@ class TritonServer:
         self.grpc_port, self.http_port, self.metrics_port = free_port(), free_port(), metrics_port or free_port()
         self.metrics_host = metrics_host
         self.shared_memory_prefix = shared_memory_prefix(work_dir)
-        flags = (*self._flags(repositories), *extra_flags)
+        self._may_fail = may_fail(extra_flags)
+        flags = (*self._flags(repositories), *completed(extra_flags))
         self.process = Process(
             Program(
                 name=self.name,
@@ -165,8 +167,8 @@ class TritonServer:
 
     def progress(self) -> Progress:
         """Which models it loads, and which of them never will be, so that it never is ready."""
-        progress = progress_of(self.process.log_lines())
-        is_loading = progress.doing not in ("", STARTING)
+        progress = progress_of(self.process.log_lines(), may_fail=self._may_fail)
+        is_loading = progress.doing not in ("", STARTING) and not self._may_fail
         if is_loading and not progress.faults and self.process.has_dead_children():
             return progress._replace(faults=(f"the process of a Python model has ended while {progress.doing}",))
         return progress

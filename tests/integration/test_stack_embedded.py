@@ -168,6 +168,51 @@ def test_a_part_that_cannot_start_ends_the_stack_with_its_last_words(start_up: S
     assert "unable to find backend library for backend 'no_such_backend'" in errors
 
 
+def test_flags_reach_an_own_triton_which_then_serves_what_they_say(start_up: StartUp, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    for name, source in (("wanted", ""), ("other", ""), ("broken", None)):
+        model_of(models, name, source)
+    up = start_up(models=str(models), engine_flags=["--model-control-mode=explicit", "--load-model=wanted"])
+    up.wait_ready()
+    wait_for(lambda: [name for name, is_ready in shown_models(up) if is_ready] == ["wanted"])
+
+
+def test_an_own_triton_may_be_told_to_start_without_the_models_that_fail(start_up: StartUp, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    model_of(models, "fine", "")
+    model_of(models, "broken", "raise RuntimeError('no weights')")
+    up = start_up(models=str(models), engine_flags=["--exit-on-error=false"])
+    up.wait_ready()
+    assert ("fine", True) in shown_models(up)
+    assert any(re.search("^model broken can't be served: .*no weights", line) for line in up.lines)
+
+
+def shown_models(up: Up) -> list[tuple[str, bool]]:
+    """The models that the api shows, and whether they are ready."""
+    connection = HTTPConnection("127.0.0.1", up.port, timeout=10)
+    connection.request("GET", "/models", headers={"Connection": "close"})
+    models = json.loads(connection.getresponse().read())["models"]
+    connection.close()
+    return [(model["name"], model["ready"]) for model in models]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"engine_flags": ["--http-port=1"]}, "Triton's flag --http-port can't be given: inferq up sets it itself"),
+        (
+            {"engine": "127.0.0.1:1", "engine_flags": ["--id=a"]},
+            "the engine at 127.0.0.1:1 was started by somebody else: give it its flags there",
+        ),
+    ],
+)
+def test_flags_that_can_not_be_given_are_refused_before_anything_starts(
+    start_up: StartUp, options: dict[str, Any], said: str
+) -> None:
+    up = start_up(**options)
+    assert up.process.communicate(timeout=60) == ("", f"inferq: {said}\n")
+
+
 def test_a_folder_in_which_no_model_could_be_loaded_is_refused_before_anything_starts(
     start_up: StartUp, tmp_path: Path
 ) -> None:
