@@ -4,6 +4,8 @@ A page that somebody opens can send requests to this machine, in the name of who
 request is told from others; with keys there is nothing to tell, since a browser adds no key by itself.
 """
 
+import re
+import socket
 from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
@@ -15,6 +17,9 @@ from api.problems import Problem, ProblemCode
 _REMEMBERED: Final = 1_000
 _PRIVATE: Final = ("localhost", "internal")
 """Top-level domains that nobody can register (RFC 6761; ICANN's resolution 2024.07.29.06)."""
+
+_NAME: Final = re.compile(r"[a-z0-9._-]*", re.ASCII)
+_PORT: Final = re.compile(r"(:[0-9]{0,5})?", re.ASCII)
 
 
 class Origins:
@@ -35,7 +40,7 @@ class Origins:
             elif name == b"origin":
                 origin = value
         if refusal := self._refusal(host, origin):
-            raise Problem(ProblemCode.FORBIDDEN, refusal)
+            raise Problem(ProblemCode.FOREIGN_PAGE, refusal)
 
     def _why_not(self, host: bytes, origin: bytes) -> str:
         """Why these headers are refused, '' where they are not."""
@@ -55,6 +60,23 @@ class Origins:
 
 def _is_ours(host: str) -> bool:
     """Whether this is an address, or a name that no stranger can make lead here."""
-    name = host.rpartition("]")[2].partition(":")[0].rstrip(".")
+    if host.startswith("["):
+        literal, bracket, port = host[1:].partition("]")
+        return bool(bracket) and _PORT.fullmatch(port) is not None and _is_address(socket.AF_INET6, literal)
+    name, colon, port = host.partition(":")
+    name = name.removesuffix(".")
+    if not _NAME.fullmatch(name) or not _PORT.fullmatch(colon + port):
+        return False
     last = name.rpartition(".")[2]
-    return last == name or last in _PRIVATE or last.isdecimal()
+    if last.isdecimal():  # as browsers have it, such a name is an address or none at all
+        return _is_address(socket.AF_INET, name)
+    return last == name or last in _PRIVATE
+
+
+def _is_address(family: socket.AddressFamily, text: str) -> bool:
+    """Whether this spells an address; for IPv4 in any of the ways that there are (127.1)."""
+    try:
+        socket.inet_aton(text) if family is socket.AF_INET else socket.inet_pton(family, text)
+    except OSError:
+        return False
+    return True

@@ -30,6 +30,7 @@ class ProblemCode(StrEnum):
     INVALID_REQUEST = "invalid_request"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
+    FOREIGN_PAGE = "foreign_page"
     MALFORMED_BODY = "malformed_body"
     INCOMPLETE_BODY = "incomplete_body"
     NOT_FOUND = "not_found"
@@ -93,6 +94,7 @@ PROBLEMS: Final[Mapping[ProblemCode, Kind]] = MappingProxyType(
         ProblemCode.NOT_READY: Kind(400, "It is not ready"),
         ProblemCode.UNAUTHENTICATED: Kind(401, "A valid API key is needed"),
         ProblemCode.FORBIDDEN: Kind(403, "The API key does not permit this"),
+        ProblemCode.FOREIGN_PAGE: Kind(403, "A foreign web page may have made this request"),
         ProblemCode.NOT_FOUND: Kind(404, "There is nothing at this path"),
         ProblemCode.UNKNOWN_JOB: Kind(404, "There is no such job"),
         ProblemCode.UNKNOWN_MODEL: Kind(404, "There is no such model"),

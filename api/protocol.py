@@ -8,6 +8,7 @@ still; bodies have their limits in `api.body`.
 import asyncio
 import fcntl
 import ipaddress
+import re
 import sys
 import termios
 from collections import Counter
@@ -28,6 +29,8 @@ from api.problems import Problem, ProblemCode
 MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
 _MAX_TARGET_BYTES: Final = 65_535
 """The URL parser takes no longer one."""
+_HOST: Final = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]*", re.ASCII)
+_ONE_HOST: Final = "A request has one Host header, with a name or an address and perhaps a port."
 _NOWHERE: Final = b"/request-target-too-long"
 _MIN_READ_BYTES_PER_SECOND: Final = 1024
 
@@ -127,6 +130,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._address: str | None = None
         self._running: RequestResponseCycle | None = None
         self._refusal: str | None = None
+        self._complaint = ""
         self._half_closed = asyncio.Event()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -178,6 +182,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, as a problem like any other, once the requests before it have their answers."""
+        msg = self._complaint or msg
         if self._owes_answers():
             self._refusal = msg
             return
@@ -246,10 +251,18 @@ class PatientProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there. A target that can't be parsed for its length leads to a path that does not exist."""
         self._stop_waiting()
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or not _HOST.fullmatch(hosts[0] if hosts else b"") or not (hosts or self._is_old()):
+            self._complaint = _ONE_HOST
+            raise ValueError(_ONE_HOST)  # the parser makes it an error of its own, and stops
         if len(self.url) > _MAX_TARGET_BYTES:
             self.url = _NOWHERE
         self.scope["state"][HALF_CLOSED] = self._half_closed
         super().on_headers_complete()
+
+    def _is_old(self) -> bool:
+        """Whether the request is of an HTTP that knew no Host."""
+        return bool(self.parser.get_http_version() < "1.1")
 
     def on_message_complete(self) -> None:
         """The body is there too; a request that is looked at later need not wait for it."""

@@ -4,6 +4,7 @@ It owns their names, units and limits; it opens nothing, and who may reach the s
 """
 
 import ipaddress
+import re
 from typing import Annotated
 
 from pydantic import Field, field_validator
@@ -12,6 +13,7 @@ from pydantic_settings import NoDecode
 from jobs.settings import Seconds, WebhookSettings
 
 MEBIBYTE = 1024 * 1024
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?", re.ASCII)
 
 
 class ApiSettings(WebhookSettings):
@@ -71,6 +73,16 @@ class ApiSettings(WebhookSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("allow_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in value:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"{origin!r} is no origin: scheme://host, with :port where it is not the usual one, or *"
+                )
+        return tuple(origin.lower() for origin in value)
 
     @field_validator("trusted_proxies")
     @classmethod

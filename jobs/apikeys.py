@@ -19,7 +19,6 @@ TOKEN_PREFIX: Final = "inferq_"  # noqa: S105 - public by intent
 
 _TOKEN_BYTES: Final = 32
 _TOKEN: Final = re.compile(rb"inferq_[A-Za-z0-9_-]{43}")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MODEL: Final = re.compile(r"[^\s/,\x00-\x20\x7f]{1,255}")
 """A folder's name; without spaces and commas, which stand between names."""
 MAX_WEIGHT: Final = 1000
@@ -116,8 +115,8 @@ class ApiKeys:
         """
         tenant = tenant or name
         for what, word in (("name", name), ("tenant", tenant)):
-            if not _NAME.fullmatch(word):
-                raise KeyRefused(f"the {what} {word!r} is not 1 to 63 letters, digits, '.', '_' and '-'")
+            if not keys.is_name(word):
+                raise KeyRefused(f"the {what} {word!r} is not {keys.NAME_FORM}")
         for model in models:
             if not _MODEL.fullmatch(model):
                 raise KeyRefused(f"{model!r} is no model's name; commas stand between names")

@@ -29,8 +29,8 @@
 | `inferq:undelivered:{tenant}` | zset | entries 60 days | deliveries not delivered, by creation ms |
 | `inferq:gone:{id}` | hash | until its messages are delivered or given up | the record of a deleted job |
 | `inferq:webhooks` | zset | while not empty | arq's queue of deliveries; score = due ms, or lease expiry ms |
-| `inferq:waiting:{host}` | zset | while not empty | deliveries for which a host has no room; score = due ms |
-| `inferq:waiting` | zset | while not empty | those hosts; score = when they were last served, ms |
+| `inferq:waiting:{host} {tenant}` | zset | while not empty | deliveries for which either has no room; score = due ms |
+| `inferq:waiting` | zset | while not empty | those lines; score = when they were last served, ms |
 | `arq:job:{delivery}` | string | 7 days, at most until the delivery ends | arq's job, in arq's own form |
 | `arq:in-progress:{delivery}`, `arq:retry:{delivery}` | string | a lease; a day | what arq notes of a running job |
 | `inferq:announced` | channel | | that there are new deliveries |
@@ -60,6 +60,8 @@ ANNOUNCED_CHANNEL: Final = f"{PREFIX}announced"
 
 ID_LENGTH: Final = 32
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+NAME_FORM: Final = "1 to 63 letters, digits, '.', '_' and '-'"
 
 _JOB, _INPUT, _OUTPUT = f"{PREFIX}job:", f"{PREFIX}in:", f"{PREFIX}out:"
 _READY, _SCHEDULED, _LEASED, _WAKE = (f"{PREFIX}{name}:" for name in ("ready", "scheduled", "leased", "wake"))
@@ -75,6 +77,11 @@ _DELIVERY_ID: Final = "msg_"
 def is_job_id(text: str) -> bool:
     """Whether `text` has the form of an id; nothing else may become part of a key."""
     return _ID.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` may be a tenant's name, or that of an API key."""
+    return _NAME.fullmatch(text) is not None
 
 
 def job_key(job_id: str) -> str:
@@ -169,9 +176,9 @@ def gone_key(job_id: str) -> str:
     return _GONE + job_id
 
 
-def waiting_key(host: str) -> str:
-    """Deliveries for which a host has no room at present."""
-    return _WAITING + host
+def waiting_key(line: str) -> str:
+    """Deliveries of a tenant to a host, one of which has no room at present; the line's name is both."""
+    return _WAITING + line
 
 
 def lua_prelude() -> str:

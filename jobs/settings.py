@@ -140,4 +140,4 @@ def load(settings_class: type[SettingsT]) -> SettingsT:
 
 def _complaint(name: str, value: object, message: str) -> str:
     shown = "…" if name.endswith("secret") else repr(value)
-    return f"{ENV_PREFIX}{name.upper()}={shown}: {message}"
+    return f"{ENV_PREFIX}{name.upper()}={shown}: {message.removeprefix('Value error, ')}"

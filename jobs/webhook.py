@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from jobs import keys
 from jobs.state import TERMINAL, State
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what every secret begins with
@@ -94,9 +95,13 @@ def secret_key(secret: str) -> bytes:
 def tenant_secrets(text: str, default: str = "local") -> Mapping[str, tuple[str, ...]]:
     """Secrets by tenant, from `whsec_…` and `tenant=whsec_…` between commas; raises ValueError that holds no secret."""
     parts: dict[str, list[str]] = {}
-    for part in filter(None, map(str.strip, text.split(","))):
+    for place, part in enumerate(filter(None, map(str.strip, text.split(","))), 1):
         tenant, equals, secret = part.partition("=")
         is_named = bool(equals) and not part.startswith(SECRET_PREFIX)
+        if is_named and not keys.is_name(tenant):
+            raise ValueError(f"before the = of entry {place} stands no tenant's name: {keys.NAME_FORM}")
+        if is_named and not secret.strip():
+            raise ValueError(f"entry {place} has a tenant's name and no secret")
         parts.setdefault(tenant if is_named else default, []).append(secret if is_named else part)
     return {tenant: parse_secrets(secrets) for tenant, secrets in parts.items()}
 

@@ -87,7 +87,7 @@ def _list(name: str, value: Any) -> list[str]:
         except ValueError:
             raise invalid(name, "valid JSON") from None
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise invalid(name, "an array of texts")
+        raise invalid(name, "a text, with commas between several, or an array of texts")
     return value
 
 

@@ -25,6 +25,7 @@ from tests.api.processes import api_process, connect, environment, run_api
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
 
+SECRET = f"whsec_{'A' * 32}"
 JOB = {"model": MODEL, "inputs": [fp32_input([1.0])]}
 
 
@@ -356,12 +357,23 @@ async def test_an_inherited_socket_for_strangers_is_refused_too(backend: Backend
         ({"host": "no such host"}, "INFERQ_HOST"),
         ({"redis_url": "http://x"}, "INFERQ_REDIS_URL"),
         ({"max_body_bytes": 0}, "INFERQ_MAX_BODY_BYTES"),
+        (
+            {"allow_origins": "https://a.example,evil"},
+            "INFERQ_ALLOW_ORIGINS='https://a.example,evil': 'evil' is no origin",
+        ),
+        ({"allow_origins": "https://app.example/"}, "INFERQ_ALLOW_ORIGINS"),
+        (
+            {"webhook_secret": f"te nant={SECRET}"},
+            "INFERQ_WEBHOOK_SECRET=…: before the = of entry 1 stands no tenant's",
+        ),
+        ({"webhook_secret": f"{SECRET},team="}, "INFERQ_WEBHOOK_SECRET=…: entry 2 has a tenant's name and no secret"),
     ],
 )
 async def test_a_wrong_setting_is_named_in_one_line(settings: dict[str, object], named: str) -> None:
     ended = run_api(**({"port": 0} | settings))
     assert (ended.returncode, ended.stdout) == (2, "")
     assert named in ended.stderr.splitlines()[-1]
+    assert SECRET not in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -143,6 +143,31 @@ async def test_who_hangs_up_with_another_request_in_line_is_waited_for_no_longer
             await app.has_hung_up.wait()
 
 
+HOSTS = {
+    "none": b"",
+    "two": b"Host: a\r\nHost: b\r\n",
+    "the same twice": b"Host: a\r\nHost: a\r\n",
+    "no name": b"Host: a b/\\@\r\n",
+}
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+async def test_a_request_without_its_one_host_is_refused(hosts: str) -> None:
+    """RFC 9112, 3.2: two servers in a row could take it for requests to different ones."""
+    async with connected(Server()) as client:
+        await send(client, get("/a") + b"GET /b HTTP/1.1\r\n" + HOSTS[hosts] + b"\r\n" + get("/c"))
+        answer = await read_to_end(client)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"400"], answer
+    assert b"one Host header" in answer
+
+
+@pytest.mark.parametrize("head", [b"GET /a HTTP/1.0\r\n\r\n", b"GET /a HTTP/1.1\r\nConnection: close\r\nHost:\r\n\r\n"])
+async def test_a_host_may_be_empty_and_was_unknown_once(head: bytes) -> None:
+    async with connected(Server()) as client:
+        await send(client, head)
+        assert (await read_to_end(client)).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
     "unfinished", ["", "GET /b HT", "POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"]
 )

@@ -17,9 +17,35 @@ FORM = {"content-type": "multipart/form-data; boundary=b"}
 OCTETS = BytesIO()
 np.save(OCTETS, np.ones(1, np.float32))
 SIMPLE = b'--b\r\nContent-Disposition: form-data; name="x"; filename="x.npy"\r\n\r\n%b\r\n--b--\r\n' % OCTETS.getvalue()
-OURS = ["127.0.0.1", "127.0.0.1:8080", "127.1:80", "[::1]:8080", "[::ffff:127.0.0.1]", "localhost:8080", "LOCALHOST."]
+OURS = [
+    "127.0.0.1",
+    "127.0.0.1:8080",
+    "127.1:80",
+    "[::1]:8080",
+    "[::ffff:127.0.0.1]",
+    "localhost:8080",
+    "LOCALHOST.",
+    "2130706433",
+]
 NEIGHBOURS = ["api:8080", "app.localhost", "host.docker.internal:8080"]
-FOREIGN = ["evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "evil.local", "[::1].evil.example"]
+NONSENSE = [
+    "evil.1",
+    "1.2.3.4.5",
+    "evil.example]",
+    "[evil.example]",
+    "[::1",
+    "[::1]x",
+    "localhost:8080:evil",
+    "a@localhost",
+]
+FOREIGN = [
+    *NONSENSE,
+    "evil.example:8080",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "evil.local",
+    "[::1].evil.example",
+]
 
 
 async def submit(api: Api, **headers: str) -> int:
@@ -68,7 +94,7 @@ async def test_a_name_that_a_page_gave_this_machine_opens_nothing(api: Api, host
     assert await submit(api, host=host) == 403
     assert await submit(api, host=host, origin=f"http://{host}") == 403
     refused = await api.client.get("/jobs", headers={"host": host})
-    assert refused.json()["code"] == "forbidden"
+    assert refused.json()["code"] == "foreign_page"
     assert "inferq keys create" in refused.json()["detail"]
     assert (await api.client.get("/health/ready", headers={"host": host})).status_code != 403
 

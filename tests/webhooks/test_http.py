@@ -191,6 +191,7 @@ async def test_what_the_operator_allows_is_taken(api: Api, url: str) -> None:
         ({"webhook_secret": "whsec_YWJj"}, "webhook_secret"),
         ({"webhook_secret": "whsec_!!!"}, "webhook_secret"),
         ({"webhook_secret": ""}, "webhook_secret"),
+        ({"webhook_secret": 5}, "webhook_secret"),
         ({"webhook_secret": [OWN, SECRET, OWN]}, "webhook_secret"),
         ({"webhook_secret": f"whsec_{'A' * 88}"}, "webhook_secret"),
         ({"webhook_include_output": "perhaps"}, "webhook_include_output"),
@@ -205,6 +206,13 @@ async def test_a_bad_option_is_refused_by_its_name_and_without_the_secret(
     assert problem["option"] == option
     assert "YWJj" not in problem["detail"]
     assert OWN not in problem["detail"]
+
+
+async def test_a_secret_may_be_a_text_or_an_array_and_null_is_not_given(api: Api) -> None:
+    wanted = (await refusal(api, webhook=URL, webhook_secret=5))["detail"]
+    assert wanted.endswith("must be a text, with commas between several, or an array of texts.")
+    nothing = dict.fromkeys(("webhook_events", "webhook_secret", "webhook_include_output"))
+    assert (await api.post(webhook=URL, **nothing)).status_code == 202
 
 
 @pytest.mark.parametrize(
