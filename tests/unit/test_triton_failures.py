@@ -1,6 +1,7 @@
 """How the engine's failures reach a job: each status, each kind of senseless response, and the words for the owner."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import grpc
@@ -173,6 +174,23 @@ async def test_a_stream_that_ends_before_its_last_response_is_the_engines_failur
     scripted.say("many", "unfinished")
     with pytest.raises(EngineFailed, match="before its last response"):
         await client.infer_stream(call("many"), SECONDS)
+
+
+async def test_a_stream_is_not_cut_off_after_an_error(scripted: ScriptedTriton, client: TritonClient) -> None:
+    """Triton may die of that, when the model ends it just then."""
+    scripted.always("many", "then:message:it broke")
+    for _ in range(20):
+        with pytest.raises(JobFailure, match="it broke"):
+            await client.infer_stream(call("many"), SECONDS)
+    assert scripted.cancellations == 0
+
+
+async def test_a_stream_whose_time_ends_while_it_begins_fails_as_one_that_is_late(
+    scripted: ScriptedTriton, client: TritonClient
+) -> None:
+    for microseconds in range(0, 3000, 50):
+        with contextlib.suppress(EngineTimeout, EngineUnavailable):
+            await client.infer_stream(call("many"), microseconds / 1e6)
 
 
 def test_a_message_after_the_model_ran_is_the_engines_failure() -> None:

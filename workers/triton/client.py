@@ -90,26 +90,38 @@ class TritonClient:
     async def infer_stream(self, call: InferCall, timeout_seconds: float) -> list[InferReply]:
         """All responses of a decoupled model, in order, once it said that there are no more.
 
-        Raises OutputTooLarge when the responses together exceed `message_bytes`.
+        Raises OutputTooLarge when the responses together exceed `message_bytes`. What follows an error is read all the
+        same: Triton 2.51 may die (SIGSEGV) when a stream is cut off in the moment in which the model ends it.
         """
         request = self._request(call, timeout_seconds, is_stream=True)
         replies: list[InferReply] = []
         room = self._options.message_bytes
+        failure: JobFailure | None = None
         is_complete = False
 
         def take(response: pb.ModelStreamInferResponse) -> None:
-            nonlocal room, is_complete
+            nonlocal room, failure, is_complete
             room -= response.ByteSize()
             if room < 0:
                 raise OutputTooLarge("The model's answers are together larger than the engine's link allows.")
-            reply, is_final = decode.stream_reply(response)
+            try:
+                reply, is_final = decode.stream_reply(response)
+            except JobFailure as exc:
+                failure = failure or exc
+                return
             replies.extend([reply] if reply else [])
             is_complete |= is_final
 
-        await self._with_best(
-            lambda endpoint, left: endpoint.ask_stream(endpoint.model_stream_infer, request, left, take),
-            timeout_seconds,
-        )
+        try:
+            await self._with_best(
+                lambda endpoint, left: endpoint.ask_stream(endpoint.model_stream_infer, request, left, take),
+                timeout_seconds,
+            )
+        except JobFailure:
+            if failure is None:
+                raise
+        if failure is not None:
+            raise failure
         if not is_complete:
             raise EngineFailed("The engine ended the stream before its last response.")
         return replies

@@ -109,8 +109,9 @@ class Endpoint:
         # then ends the stream at the first one, and dies (SIGSEGV) when the model sends its last response after that.
         call = method(timeout=timeout_seconds)
         with self._over(call):
-            await call.write(request)
-            await call.done_writing()
+            with contextlib.suppress(grpc.aio.InternalError):  # it has ended already; reading tells how
+                await call.write(request)
+                await call.done_writing()
             while (response := await call.read()) is not grpc.aio.EOF:
                 take(response)
 

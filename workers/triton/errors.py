@@ -73,6 +73,8 @@ _EXCEPTIONS: Final = (
     ),
     # A server that shuts down cuts its calls without more words, and a proxy resets their streams.
     _Exception(_Status.CANCELLED, re.compile(r"^(CANCELLED)?$|RST_STREAM|^Cancelling all calls"), EngineUnavailable),
+    # gRPC's own words for a call that its deadline ended while it was being begun.
+    _Exception(_Status.INTERNAL, re.compile("^Internal error from Core"), EngineTimeout),
     # The repository has the model, but it is being reloaded, or the engine is shutting down.
     _Exception(_Status.NOT_FOUND, re.compile("has no available versions"), EngineUnavailable),
 )
