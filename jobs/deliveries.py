@@ -4,7 +4,7 @@ It owns how they are handed out, recorded and asked for again. It must not send 
 a message exists at all is the doing of the scripts that change a job.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -90,8 +90,29 @@ class Taken:
         return Job.from_hash(self._job_id, self.record) if self.record else None
 
     @property
+    def tenant(self) -> str:
+        """Whose it is."""
+        return self.fields[b"tenant"].decode()
+
+    @property
     def _job_id(self) -> str:
         return outbox.job_of(self.id) or ""
+
+
+class Shares(NamedTuple):
+    """What tenants hold of a worker's places, and how many times what is left free each may hold.
+
+    That is `of_any`, or `of_good` for what goes to one of the `good` hosts.
+    """
+
+    held: Mapping[str, int] = MappingProxyType({})
+    of_any: int = 1_000_000
+    of_good: int = 1_000_000
+    good: Sequence[str] = ()
+
+
+UNSHARED: Final = Shares()
+"""One tenant may hold everything."""
 
 
 class Hand(NamedTuple):
@@ -142,10 +163,15 @@ class Deliveries:
         lease_ms: int,
         room: int,
         rooms: Mapping[str, int] = MappingProxyType({}),
+        shares: Shares = UNSHARED,
     ) -> Hand:
-        """Lease up to `limit` due deliveries, to a host no more than `rooms` says, or `room` where it is not listed."""
-        listed = (part for host_and_room in rooms.items() for part in host_and_room)
-        arguments = (self._clock_ms(), limit, lease_ms, room, *listed)
+        """Lease due deliveries, some or all of the `limit` that are free.
+
+        To a host go no more than `rooms` says, or `room` where it is not listed, for a tenant no more than its share.
+        """
+        held, of_any, of_good, good = shares
+        lists = (len(good), *good, len(held), *_flat(held), *_flat(rooms))
+        arguments = (self._clock_ms(), limit, lease_ms, room, of_any, of_good, *lists)
         (reply,) = await self._connection.run(Call(*arguments, script="take"))
         now_ms, dropped, next_due_ms, *taken = reply
         return Hand([_taken(int(now_ms), *item) for item in taken], int(now_ms), int(float(next_due_ms)), dropped)
@@ -161,16 +187,16 @@ class Deliveries:
         return [word in (b"OK", b"ALREADY") for word in replies]
 
     async def depth(self) -> tuple[int, int]:
-        """How many messages are in the queue, and how many in line for a host without room (of 1,000 hosts at most)."""
-        queued, hosts = await self._connection.run(
+        """How many messages are in the queue, and how many in the first 1,000 lines for a host or tenant."""
+        queued, lines = await self._connection.run(
             Call("ZCARD", keys.DELIVERIES_QUEUE), Call("ZRANGE", keys.WAITING_HOSTS_KEY, 0, MOST_AT_ONCE - 1)
         )
-        lines = (
-            await self._connection.run(*(Call("ZCARD", keys.waiting_key(host.decode())) for host in hosts))
-            if hosts
+        lengths = (
+            await self._connection.run(*(Call("ZCARD", keys.waiting_key(line.decode())) for line in lines))
+            if lines
             else []
         )
-        return queued, sum(lines)
+        return queued, sum(lengths)
 
     async def of_job(self, job_id: str) -> list[Delivery]:
         """All deliveries of a job with their logs, oldest first; whose job it is must be known before."""
@@ -226,6 +252,10 @@ class Deliveries:
 def _taken(now_ms: int, delivery: bytes, until_ms: bytes, fields: Sequence[bytes], record: Sequence[bytes]) -> Taken:
     named = _pairs(fields)
     return Taken(delivery.decode(), named[b"host"].decode(), now_ms, int(until_ms), named, _pairs(record))
+
+
+def _flat(mapping: Mapping[str, int]) -> Iterable[str | int]:
+    return (part for pair in mapping.items() for part in pair)
 
 
 def _pairs(flat: Sequence[bytes]) -> Mapping[bytes, bytes]:

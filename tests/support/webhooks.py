@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs import outbox
-from jobs.deliveries import Attempt, Deliveries, Delivery, Hand, Record, Taken
+from jobs.deliveries import UNSHARED, Attempt, Deliveries, Delivery, Hand, Record, Shares, Taken
 from jobs.store import Fail, Succeed
 from jobs.webhook import DeliveryStatus, Webhook, WebhookEvent
 from tests.support.stores import Rig, a_result, an_error
@@ -49,10 +49,10 @@ class Outbox:
         await self.rig.store.settle([Fail(await self.rig.lease(), an_error())])
         return job_id
 
-    async def hand(self, limit: int = 100, *, room: int = 8, **rooms: int) -> Hand:
+    async def hand(self, limit: int = 100, *, room: int = 8, shares: Shares = UNSHARED, **rooms: int) -> Hand:
         """What a worker would be given now; `rooms` by the first label of a host in `.example`."""
         named = {f"{name}.example": room for name, room in rooms.items()}
-        return await self.deliveries.take(limit, lease_ms=LEASE_MS, room=room, rooms=named)
+        return await self.deliveries.take(limit, lease_ms=LEASE_MS, room=room, rooms=named, shares=shares)
 
     async def taken(self) -> list[str]:
         """The ids of it."""

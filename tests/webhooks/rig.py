@@ -108,9 +108,10 @@ async def running_worker(
     tls: ssl.SSLContext | None = None,
     clock: Clock | None = None,
     allow: tuple[str, ...] = ALLOW,
+    uses_system_names: bool = False,
     **options: Any,
 ) -> AsyncIterator[Worker]:
-    """A worker on an empty database."""
+    """A worker on an empty database, which asks `names` unless it `uses_system_names`."""
     url = Database.WEBHOOKS.at(valkey_url)
     settings = WebhookWorkerSettings(
         redis_url=url, webhook_secret=SecretStr(options.pop("secret", SECRET)), webhook_allow=allow, **options
@@ -118,7 +119,13 @@ async def running_worker(
     async with open_rig(url, clock) as rig:
         outbox, names = Outbox(rig), names or Names()
         worker = WebhookWorker(
-            settings, rig.store, outbox.deliveries, resolve=names, tls=tls, rng=Middle(), handle_signals=False
+            settings,
+            rig.store,
+            outbox.deliveries,
+            resolve=None if uses_system_names else names,
+            tls=tls,
+            rng=Middle(),
+            handle_signals=False,
         )
         running = asyncio.create_task(worker.main())
         try:

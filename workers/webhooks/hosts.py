@@ -3,6 +3,7 @@
 Pure: instants are the caller's monotonic seconds. It must not send, wait or know what is sent.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -11,6 +12,8 @@ FIRST_LIMIT: Final = 8
 """What a host that nothing is known of may have in flight: room to prove itself."""
 OPENS_AFTER: Final = 5
 """So many sends in a row that ran out of time open a host's breaker."""
+MOST_GOOD: Final = 500
+"""So many hosts that did well are remembered, those that were sent to last."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -64,12 +67,18 @@ class Gate:
 
 
 class Hosts:
-    """The gates of all hosts that have something in flight or a past worth remembering."""
+    """The gates of all hosts that have something in flight or a bad past, and the names of those that did well."""
 
     def __init__(self, most: int) -> None:
         """`most` is what one host may have in flight at its best."""
         self._most = most
         self._gates: dict[str, Gate] = {}
+        self._good: dict[str, None] = {}
+
+    @property
+    def good(self) -> Sequence[str]:
+        """Hosts whose last send was prompt."""
+        return tuple(self._good)
 
     @property
     def first_room(self) -> int:
@@ -91,3 +100,8 @@ class Hosts:
         gate.ended(pace, now)
         if gate.is_plain:
             del self._gates[host]
+        self._good.pop(host, None)
+        if pace is Pace.PROMPT:
+            self._good[host] = None
+            if len(self._good) > MOST_GOOD:
+                del self._good[next(iter(self._good))]

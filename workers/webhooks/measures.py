@@ -27,7 +27,7 @@ class Families:
             "gauge",
             "inferq_webhook_queued",
             "Messages of all workers: in the queue (those in hand and those that wait for their next attempt included) "
-            "and in line for a host that has no room.",
+            "and in line for a host or tenant that has no room.",
             ("where",),
         )
 

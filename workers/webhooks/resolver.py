@@ -12,7 +12,7 @@ from typing import Final
 
 from jobs.addresses import Address
 
-_THREADS: Final = 32
+_THREADS: Final = 256
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 """The addresses of a name, best first; raises OSError where it has none."""
@@ -24,8 +24,9 @@ class SystemResolver:
     Threads of its own, as a lookup can't be cancelled: names that never resolve fill these, not the event loop's.
     """
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="resolve")
+    def __init__(self, threads: int = _THREADS) -> None:
+        """`threads` bounds the lookups at once; a caller that never has more on their way never waits for others'."""
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="resolve")
         self._lookups: dict[str, asyncio.Future[Sequence[Address]]] = {}
 
     async def __call__(self, host: str) -> Sequence[Address]:
@@ -36,6 +37,10 @@ class SystemResolver:
             self._lookups[host] = lookup
             lookup.add_done_callback(lambda done: self._forget(host, done))
         return await asyncio.shield(lookup)
+
+    def pending(self, host: str) -> "asyncio.Future[Sequence[Address]] | None":
+        """The lookup of a name that goes on, whether or not somebody waits for it; not to be cancelled."""
+        return self._lookups.get(host)
 
     def _forget(self, host: str, done: "asyncio.Future[Sequence[Address]]") -> None:
         del self._lookups[host]

@@ -26,7 +26,7 @@ class WebhookWorkerSettings(WebhookSettings):
         SCHEDULE, min_length=1, max_length=50, description="pauses in seconds before each attempt, by commas; ±20 %"
     )
     webhook_timeout_seconds: float = Field(15.0, ge=0.1, le=60, description="what one attempt may take in all")
-    webhook_concurrency: int = Field(256, ge=1, le=10_000, description="messages that one worker sends at once")
+    webhook_concurrency: int = Field(768, ge=1, le=10_000, description="messages that one worker sends at once")
     webhook_concurrency_per_host: int = Field(32, ge=1, le=1000, description="of these, to one host and port")
     drain_seconds: float = Field(30.0, ge=0, description="how long sends may take to end after SIGTERM")
 

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import secrets
 import socket
 import ssl
@@ -20,7 +21,7 @@ from typing import Any, Final
 from arq.worker import Retry, func
 
 from jobs.connection import StoreError, StoreFull, translate
-from jobs.deliveries import Deliveries, Taken
+from jobs.deliveries import Deliveries, Shares, Taken
 from jobs.gather import Gatherer
 from jobs.keys import ANNOUNCED_CHANNEL, DELIVERIES_QUEUE
 from jobs.listener import Listener
@@ -32,6 +33,7 @@ from workers.process import Loops, ProcessWorker
 from workers.webhooks.courier import Courier
 from workers.webhooks.hosts import Hosts, Pace
 from workers.webhooks.measures import Measures
+from workers.webhooks.places import GOOD_SHARE, SHARE, Places
 from workers.webhooks.resolver import Resolve, SystemResolver
 from workers.webhooks.sender import Fault, Sender
 from workers.webhooks.settings import WebhookWorkerSettings
@@ -47,6 +49,8 @@ _BLOCK: Final = 64
 """Attempts that are recorded in one round trip."""
 _LEASE_MARGIN_SECONDS: Final = 5.0
 _LONGEST_RUN_SECONDS: Final = 600.0
+_OTHER_FILES: Final = 1024
+"""Connections to Redis, and those to receivers that are kept for a moment."""
 _UNLIMITED_TRIES: Final = 1_000_000
 """How often a message was tried is the delivery's business: arq's counter forgets after a day."""
 
@@ -75,6 +79,14 @@ async def deliver(ctx: dict[str, Any]) -> None:
     if reply is not None:
         run.is_recorded = True
         run.pace = Pace.SLOW if reply.fault is Fault.TIMEOUT else Pace.PROMPT
+
+
+def _may_open(files: int) -> None:
+    """Ask for so many open files where a process of this user may have them: each place is a connection or a lookup."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class WebhookWorker(ProcessWorker):
@@ -112,7 +124,8 @@ class WebhookWorker(ProcessWorker):
         self._registry = Registry(store.connection)
         self._deliveries = deliveries or Deliveries(store.connection)
         self._hosts = Hosts(settings.webhook_concurrency_per_host)
-        self._own_resolver = SystemResolver() if resolve is None else None
+        self._places = Places(settings.webhook_concurrency)
+        self._own_resolver = SystemResolver(settings.webhook_concurrency) if resolve is None else None
         self._news = asyncio.Event()
         self._taking = asyncio.Lock()
         self._runs: dict[str, Run] = {}
@@ -144,6 +157,7 @@ class WebhookWorker(ProcessWorker):
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """The HTTP client, and the threads that resolve names."""
+        _may_open(2 * self._settings.webhook_concurrency + _OTHER_FILES)
         async with self._sender, measured(self._settings, self._page):
             try:
                 yield
@@ -180,14 +194,14 @@ class WebhookWorker(ProcessWorker):
 
     async def take_once(self, now: float) -> float:
         """Start what is due and has room; gives for how many seconds there is nothing more to do, unless news come."""
-        free = self.max_jobs - len(self.tasks)
-        if free < 1 or self.is_stopping:
+        if self._places.free < 1 or self.is_stopping:
             return _LOOK_EVERY_SECONDS
         hand = await self._deliveries.take(
-            free,
+            self._places.free,
             lease_ms=round((self._settings.webhook_timeout_seconds + _LEASE_MARGIN_SECONDS) * 1000),
             room=self._hosts.first_room,
             rooms=self._hosts.rooms(now),
+            shares=Shares(self._places.held, SHARE, GOOD_SHARE, self._hosts.good),
         )
         if hand.dropped:
             log.warning("%d entries of the queue were no deliveries and are dropped", hand.dropped)
@@ -199,6 +213,7 @@ class WebhookWorker(ProcessWorker):
 
     def _start(self, taken: Taken) -> None:
         self._hosts.begun(taken.host)
+        self._places.begun(taken.tenant)
         run = self._runs[taken.id] = Run(taken)
         task = asyncio.create_task(self._run(run), name=taken.id)
         self.tasks[taken.id] = task
@@ -222,7 +237,21 @@ class WebhookWorker(ProcessWorker):
             del self.tasks[taken.id], self._runs[taken.id]
         if not task.cancelled() and task.exception() is not None:  # it stays in the queue and is due after its lease
             log.warning("delivery %s was interrupted: %r", taken.id, task.exception())
-        self._news.set()
+        self._leave_place(taken)
+
+    def _leave_place(self, taken: Taken) -> None:
+        """At once, or when the lookup of its host's name ends, which goes on in its thread though nobody waits."""
+        name = taken.host.partition(":")[0]
+        lookup = self._own_resolver.pending(name) if self._own_resolver is not None else None
+
+        def leave(_: object = None) -> None:
+            self._places.ended(taken.tenant)
+            self._news.set()
+
+        if lookup is None:
+            leave()
+        else:
+            lookup.add_done_callback(leave)
 
     async def finish_job(self, job_id: str, *arguments: Any) -> None:
         """arq's end of a run, where the script that recorded the attempt has not seen to it."""
