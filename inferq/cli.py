@@ -114,12 +114,26 @@ def listen(
     data: Annotated[
         Path, typer.Option(file_okay=False, help="The data of an `inferq up`, for its secret where none is given.")
     ] = Path(".inferq"),
+    tenant: Annotated[str, typer.Option(help="Whose secret that is; tenants are called like their keys.")] = "local",
     as_json: AsJson = False,
 ) -> None:
     """Receive webhooks and print those that are signed with the secret."""
     from inferq.commands.listen import listen as run
 
-    run(host, port, secret=secret, data=data, as_json=as_json)
+    run(host, port, secret=secret, data=data, tenant=tenant, as_json=as_json)
+
+
+@app.command()
+def webhook_secret(
+    tenant: Annotated[
+        str, typer.Argument(metavar="TENANT", help="Whose; tenants are called like their keys.")
+    ] = "local",
+    data: Annotated[Path, typer.Option(file_okay=False, help="The data of the `inferq up`.")] = Path(".inferq"),
+) -> None:
+    """Print what `inferq up` signs a tenant's webhooks with where INFERQ_WEBHOOK_SECRET says nothing."""
+    from inferq.commands.listen import own_secret
+
+    print(own_secret(data, tenant))
 
 
 @app.command()

@@ -89,7 +89,7 @@ class WebhookSettings(StoreSettings):
     webhook_secret: SecretStr = Field(
         SecretStr(""),
         description="whsec_… to sign with where a job has no secret of its own, tenant=whsec_… for another tenant than "
-        "local, by commas; two of one tenant sign both",
+        "local, *=whsec_… to derive those of all others from, by commas; two of one tenant sign both",
     )
     webhook_allow: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="hosts, host:port, networks and :port that webhooks may reach beyond public https, by commas"

@@ -5,8 +5,10 @@ It owns the words of webhooks and the form of secrets; sending is the webhook wo
 
 import base64
 import binascii
+import hashlib
+import hmac
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -17,6 +19,8 @@ from jobs.state import TERMINAL, State
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what every secret begins with
 MOST_SECRETS: Final = 2
 """The current one and, while rotating, the one before or after it."""
+ANY_TENANT: Final = "*"
+"""Stands for every tenant that is not named."""
 _SECRET_BYTES: Final = range(24, 65)
 
 
@@ -92,18 +96,46 @@ def secret_key(secret: str) -> bytes:
     return key
 
 
+class TenantSecrets(Mapping[str, tuple[str, ...]]):
+    """The live secrets of each tenant: those that it was given, else those that derive from the ones of ANY_TENANT.
+
+    Iterated over, it shows who was given some.
+    """
+
+    def __init__(self, given: Mapping[str, tuple[str, ...]]) -> None:
+        self._given = {tenant: secrets for tenant, secrets in given.items() if tenant != ANY_TENANT}
+        self._masters = given.get(ANY_TENANT, ())
+
+    def __getitem__(self, tenant: str) -> tuple[str, ...]:
+        if tenant in self._given or not self._masters:
+            return self._given[tenant]
+        return tuple(derived_secret(master, tenant) for master in self._masters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+def derived_secret(master: str, tenant: str) -> str:
+    """A tenant's own secret: HMAC-SHA256 over its name with the bytes of `master`, which it does not reveal."""
+    digest = hmac.digest(secret_key(master), tenant.encode(), hashlib.sha256)
+    return SECRET_PREFIX + base64.b64encode(digest).decode("ascii")
+
+
 def tenant_secrets(text: str, default: str = "local") -> Mapping[str, tuple[str, ...]]:
-    """Secrets by tenant, from `whsec_…` and `tenant=whsec_…` between commas; raises ValueError that holds no secret."""
+    """Secrets from `whsec_…`, `tenant=whsec_…` and `*=whsec_…` by commas; raises ValueError that holds no secret."""
     parts: dict[str, list[str]] = {}
     for place, part in enumerate(filter(None, map(str.strip, text.split(","))), 1):
         tenant, equals, secret = part.partition("=")
         is_named = bool(equals) and not part.startswith(SECRET_PREFIX)
-        if is_named and not keys.is_name(tenant):
+        if is_named and tenant != ANY_TENANT and not keys.is_name(tenant):
             raise ValueError(f"before the = of entry {place} stands no tenant's name: {keys.NAME_FORM}")
         if is_named and not secret.strip():
             raise ValueError(f"entry {place} has a tenant's name and no secret")
         parts.setdefault(tenant if is_named else default, []).append(secret if is_named else part)
-    return {tenant: parse_secrets(secrets) for tenant, secrets in parts.items()}
+    return TenantSecrets({tenant: parse_secrets(secrets) for tenant, secrets in parts.items()})
 
 
 def parse_secrets(parts: Iterable[str]) -> tuple[str, ...]:

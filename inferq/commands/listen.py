@@ -18,15 +18,15 @@ from inferq.client.webhooks import secret_keys
 from inferq.commands import screen
 from inferq.commands.exit import CommandFailed
 from inferq.commands.failure import WRONG_USE
-from inferq.stack.webhooks import SECRET_VARIABLE, secret_path
+from inferq.stack.webhooks import SECRET_VARIABLE, secret_of
 
 MOST_BYTES = 16 * 1024 * 1024
 READ_SECONDS = 10.0
 
 
-def listen(host: str, port: int, *, secret: str | None, data: Path, as_json: bool) -> None:
+def listen(host: str, port: int, *, secret: str | None, data: Path, tenant: str, as_json: bool) -> None:
     """Receive until Ctrl-C; CommandFailed without a secret, or where the port is taken."""
-    known = secret or _own_secret(data)
+    known = secret or own_secret(data, tenant)
     try:
         secret_keys(known)
     except ValueError as exc:
@@ -41,15 +41,15 @@ def listen(host: str, port: int, *, secret: str | None, data: Path, as_json: boo
         receiver.serve_forever()
 
 
-def _own_secret(data: Path) -> str:
-    """The secret of a stack that was started on this machine."""
-    path = secret_path(data)
-    if path.is_file():
-        return path.read_text().strip()
-    raise CommandFailed(
-        "there is no secret to verify messages with",
-        f"Give --secret or {SECRET_VARIABLE}, or start `inferq up` first: it makes one in {path}.",
-    )
+def own_secret(data: Path, tenant: str) -> str:
+    """This tenant's secret of a stack that was started on this machine."""
+    try:
+        return secret_of(data, tenant)
+    except OSError as exc:
+        raise CommandFailed(
+            f"there is no secret to verify messages with: {exc.filename}: {exc.strerror}",
+            f"Give --secret or {SECRET_VARIABLE}, or start `inferq up` first: it makes one there.",
+        ) from exc
 
 
 class Receiver(ThreadingHTTPServer):

@@ -15,7 +15,7 @@ from jobs.deliveries import Attempt, Deliveries, Record
 from jobs.destination import AllowList, parse
 from jobs.record import LOCAL_TENANT
 from jobs.settings import SettingsError, WebhookSettings, load
-from jobs.webhook import DeliveryStatus, WebhookEvent, tenant_secrets
+from jobs.webhook import DeliveryStatus, WebhookEvent, derived_secret, secret_key, tenant_secrets
 from tests.api.harness import Api, Backend, floats, identity_spec, running_api
 from tests.support.webhooks import SECRET, URL, message
 
@@ -324,6 +324,16 @@ def test_secrets_are_kept_apart_by_tenant() -> None:
     assert tenant_secrets("") == {}
     with pytest.raises(ValueError, match="at most 2"):
         tenant_secrets(f"{SECRET},{SECRET},{OWN}")
+
+
+def test_a_tenant_that_is_not_named_has_a_secret_of_its_own_by_the_star() -> None:
+    secrets = tenant_secrets(f"acme={SECRET},*={OWN},*={SECRET}")
+    assert secrets["acme"] == (SECRET,)
+    assert secrets["b"] == (derived_secret(OWN, "b"), derived_secret(SECRET, "b"))
+    assert len({*secrets["b"], *secrets["c"], *secrets["local"], OWN, SECRET}) == 8
+    assert len(secret_key(secrets["b"][0])) == 32
+    assert "local" in secrets
+    assert "local" not in tenant_secrets(f"acme={SECRET}")
 
 
 @pytest.mark.parametrize("text", ["hunter2", "whsec_YWJj", f"acme={SECRET[:-4]}!"])

@@ -23,7 +23,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from inferq.client import InvalidWebhook, verify_webhook
 from inferq.stack.webhooks import secret_path, webhook_environment
-from jobs.webhook import secret_key
+from jobs.webhook import secret_key, tenant_secrets
 from tests.support.webhooks import SECRET
 from workers.webhooks.signing import signature, signed_headers
 
@@ -177,16 +177,27 @@ def test_listen_takes_the_secret_of_a_stack_on_this_machine(tmp_path: Path) -> N
     made = webhook_environment(tmp_path, {}, is_local=True)
     assert stat.S_IMODE(secret_path(tmp_path).stat().st_mode) == 0o600
     with listening("--data", str(tmp_path), "--json") as (process, url):
-        assert post(url, secret=made["INFERQ_WEBHOOK_SECRET"]) == 204
+        assert post(url, secret=made["INFERQ_WEBHOOK_SECRET"].partition(",")[0]) == 204
         assert process.stdout is not None
         shown = json.loads(process.stdout.readline())
         assert shown == {"id": "msg_1", **json.loads(BODY)}
 
 
 @pytest.mark.process
+def test_the_secret_of_a_tenant_is_printed_and_listened_with_as_it_is_signed_with(tmp_path: Path) -> None:
+    made = tenant_secrets(webhook_environment(tmp_path, {}, is_local=True)["INFERQ_WEBHOOK_SECRET"])
+    command = [sys.executable, "-m", "inferq.cli", "webhook-secret", "--data", str(tmp_path)]
+    for tenant in ("local", "ci"):
+        printed = subprocess.run([*command, tenant], capture_output=True, text=True, timeout=60, check=True)
+        assert (printed.stdout.strip(),) == made[tenant]
+    with listening("--data", str(tmp_path), "--tenant", "ci") as (_, url):
+        assert [post(url, secret=made[tenant][0]) for tenant in ("ci", "local", "cd")] == [204, 401, 401]
+
+
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
-    [((), 1, "inferq up"), (("--secret", "whsec_!"), 2, "base64")],
+    [((), 1, "inferq up"), (("--tenant", "ci"), 1, "inferq up"), (("--secret", "whsec_!"), 2, "base64")],
 )
 def test_listen_without_a_usable_secret_says_what_to_do(
     tmp_path: Path, arguments: tuple[str, ...], status: int, why: str
@@ -214,7 +225,9 @@ def test_listen_outlives_requests_that_are_no_messages() -> None:
 
 def test_a_stack_keeps_its_secret_and_takes_a_given_one(tmp_path: Path) -> None:
     made = webhook_environment(tmp_path, {}, is_local=True)
-    assert len(secret_key(made["INFERQ_WEBHOOK_SECRET"])) == 32
+    own, others = made["INFERQ_WEBHOOK_SECRET"].split(",*=")
+    assert len(secret_key(own)) == len(secret_key(others)) == 32
+    assert own != others
     assert made["INFERQ_WEBHOOK_ALLOW"] == "localhost,127.0.0.0/8,::1"
     assert webhook_environment(tmp_path, {}, is_local=True) == made
     assert "INFERQ_WEBHOOK_ALLOW" not in webhook_environment(tmp_path, {}, is_local=False)

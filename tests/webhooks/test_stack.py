@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferq.client import AsyncClient, verify_webhook
+from inferq.client import AsyncClient, InvalidWebhook, verify_webhook
 from inferq.stack import EmbeddedStack, StackOptions, TritonServer
-from inferq.stack.webhooks import secret_path
+from inferq.stack.asking import ask
+from inferq.stack.webhooks import secret_of, secret_path
 from tests.support.eventually import eventually
 from tests.support.receiver import receiving
 from tests.support.servers import StartValkey
@@ -75,6 +77,24 @@ async def shown_status(client: AsyncClient, job_id: str) -> str:
     await eventually(is_noted)
     status: str = (await client.get(job_id)).raw["webhook"]["status"]
     return status
+
+
+async def test_a_tenant_with_a_key_needs_no_secret_and_gets_one_that_is_nobody_elses(
+    start_valkey: StartValkey, engine: TritonServer, tmp_path: Path
+) -> None:
+    """T: Webhook secret: what a tenant knows signs for no other."""
+    valkey, data = start_valkey(), tmp_path / "data"
+    made = await ask({**os.environ, "INFERQ_REDIS_URL": valkey.url}, "api", "keys", "create", "ci")
+    options = StackOptions(port=0, data=data, redis_url=valkey.url, engine=engine.grpc_address)
+    ones = np.ones(16, np.float32)
+    async with EmbeddedStack(options) as stack, AsyncClient(stack.url, made.output) as client, receiving() as receiver:
+        await client.submit("add_sub", {"a": ones, "b": ones}, webhook=receiver.url)
+        await receiver.got(1, timeout_seconds=60)
+        (seen,) = receiver.seen
+    verify_webhook(seen.body, seen.headers, secret_of(data, "ci"))
+    for other in ("local", "cd"):
+        with pytest.raises(InvalidWebhook):
+            verify_webhook(seen.body, seen.headers, secret_of(data, other))
 
 
 async def test_a_dead_receiver_never_slows_inference(client: AsyncClient) -> None:
