@@ -15,14 +15,20 @@ from api.intake.envelope import draft_from_document, parameters_of
 from api.intake.limits import MAX_TIMEOUT_SECONDS, IntakeLimits
 from api.problems import Problem, ProblemCode
 from jobs.datatypes import Datatype, pack_bytes
-from jobs.spec import ModelSpec
+from jobs.spec import InputKind, ModelSpec
 from jobs.tensors import Buffer
 
 _INPUT_MEMBERS: Final = ("name", "datatype", "shape", "data")
-_HANDLED_PARAMETERS: Final = frozenset({"binary_data_output", "priority", "timeout"})
 _SHARED_MEMORY: Final = "shared_memory_"
-_SEQUENCE: Final = "sequence_"
+_SEQUENCE_TRUTHS: Final = ("sequence_start", "sequence_end")
+_SEQUENCE_ID: Final = "sequence_id"
+_HANDLED_PARAMETERS: Final = frozenset({"binary_data_output", "priority", "timeout", _SEQUENCE_ID, *_SEQUENCE_TRUTHS})
 _MICROSECONDS: Final = 1_000_000
+
+
+def version_name(text: str) -> str:
+    """A version as the path spells it, by the name that it has: Triton reads a number, so 01 is 1."""
+    return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else text
 
 
 class Wanted(NamedTuple):
@@ -83,10 +89,11 @@ def _parsed(text: bytes, limits: IntakeLimits) -> dict[str, Any]:
 
 
 def _read(document: Mapping[str, Any], section: BinarySection | None, model: ModelSpec) -> InferRequest:
-    parameters = document.get("parameters", {})
+    parameters = document.get("parameters")
+    parameters = {} if parameters is None else parameters
     if not isinstance(parameters, dict):
         raise Problem(ProblemCode.MALFORMED_BODY, "`parameters` is not an object.")
-    _refuse_sequences(parameters, model)
+    _check_sequence(parameters)
     outputs, wanted = _outputs(document.get("outputs"), parameters)
     draft = draft_from_document(
         {
@@ -114,8 +121,10 @@ def _input(item: Any) -> dict[str, Any]:
 
 
 def _outputs(items: Any, parameters: Mapping[str, Any]) -> tuple[list[dict[str, Any]], Wanted]:
+    """The outputs that are asked for, and their form. As with Triton, the first of two of one name counts, and
+    `binary_data_output` where no output is named."""
     is_binary = _truth(parameters.get("binary_data_output", False), "binary_data_output")
-    if items is None:
+    if items is None or items == []:
         return [], Wanted({}, is_binary)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise Problem(ProblemCode.MALFORMED_BODY, "`outputs` is not an array of objects.")
@@ -123,15 +132,20 @@ def _outputs(items: Any, parameters: Mapping[str, Any]) -> tuple[list[dict[str, 
     binary: dict[str, bool] = {}
     for item in items:
         given = _parameters_of(item, "output")
-        if "binary_data" in given and isinstance(item.get("name"), str):
-            binary[item["name"]] = _truth(given["binary_data"], "binary_data")
+        is_raw = _truth(given.get("binary_data", False), "binary_data")
+        name = item.get("name")
+        if isinstance(name, str) and name in binary:
+            continue
+        if isinstance(name, str):
+            binary[name] = is_raw
         classes = {"classification": given["classification"]} if "classification" in given else {}
-        asked.append({"name": item.get("name"), "parameters": classes})
-    return asked, Wanted(binary, is_binary)
+        asked.append({"name": name, "parameters": classes})
+    return asked, Wanted(binary, is_binary=False)
 
 
 def _parameters_of(item: Mapping[str, Any], what: str) -> dict[str, Any]:
-    parameters = item.get("parameters", {})
+    parameters = item.get("parameters")
+    parameters = {} if parameters is None else parameters
     if not isinstance(parameters, dict):
         raise Problem(ProblemCode.MALFORMED_BODY, f"An {what}'s `parameters` is not an object.")
     if any(name.startswith(_SHARED_MEMORY) for name in parameters):
@@ -142,11 +156,14 @@ def _parameters_of(item: Mapping[str, Any], what: str) -> dict[str, Any]:
     return parameters
 
 
-def _refuse_sequences(parameters: Mapping[str, Any], model: ModelSpec) -> None:
-    if any(name.startswith(_SEQUENCE) for name in parameters):
+def _check_sequence(parameters: Mapping[str, Any]) -> None:
+    """Raise Problem unless they are what they must be. A model that is served keeps no state, so they mean nothing."""
+    for name in _SEQUENCE_TRUTHS:
+        _truth(parameters.get(name, False), name)
+    given = parameters.get(_SEQUENCE_ID, 0)
+    if not isinstance(given, str) and not (type(given) is int and given >= 0):
         raise Problem(
-            ProblemCode.NOT_SUPPORTED,
-            f"The request is part of a sequence; requests for model `{model.name}` are queued, and run in any order.",
+            ProblemCode.INVALID_PARAMETER, f"The parameter `{_SEQUENCE_ID}` is no number of one, and no text."
         )
 
 
@@ -176,8 +193,13 @@ def _unsigned(parameters: Mapping[str, Any], name: str) -> int:
 
 
 def _as_numbers(draft: Draft, model: ModelSpec) -> Draft:
-    """Here an output is classified only where the request says so, whatever the model's own parameter prefers."""
+    """Here an output is classified only where the request says so, whatever the model's own parameter prefers.
+
+    They come in the order of the model's configuration, as with Triton.
+    """
+    places = {spec.name: place for place, spec in enumerate(model.outputs)}
     asked = draft.outputs or tuple(DraftOutput(spec.name) for spec in model.outputs)
+    asked = tuple(sorted(asked, key=lambda output: places.get(output.name, len(places))))
     outputs = tuple(DraftOutput(output.name, output.classes or 0) for output in asked)
     return Draft(draft.options, draft.tensors, (), outputs, draft.parameters, draft.request_id)
 
@@ -188,6 +210,8 @@ def check_shapes(tensors: tuple[DraftTensor, ...], model: ModelSpec) -> None:
         return
     for tensor in tensors:
         spec = model.input(tensor.name)
+        if spec is not None and spec.kind is InputKind.IMAGE and tensor.datatype == Datatype.BYTES:
+            continue  # a picture that comes as bytes hears of more than its shape
         if spec is not None and len(tensor.shape) != len(spec.dims) + 1:
             raise Problem(
                 ProblemCode.INVALID_TENSOR,

@@ -3,6 +3,7 @@
 Turning parsed values into elements is `api.formats.values`' business, and how elements look in JSON is `jobs.outputs`'.
 """
 
+import codecs
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,11 @@ _MAX_BRACKETS: Final = 1_000_000  # an empty array takes two bytes there, and 64
 
 
 def loads(text: bytes) -> Any:
-    """The document; raises FormatError where it is not strict JSON, is ambiguous, or would take too much memory."""
+    """The document; raises FormatError where it is not strict JSON, is ambiguous, or would take too much memory.
+
+    A byte order mark in front of it is passed over, as RFC 8259 permits.
+    """
+    text = text.removeprefix(codecs.BOM_UTF8)
     if text.count(b"[") + text.count(b"{") > _MAX_BRACKETS:
         raise FormatError(f"it has more than {_MAX_BRACKETS} brackets; send tensors flat or as raw bytes")
     try:

@@ -33,11 +33,12 @@ _KINDS: Final[dict[type, str]] = {
 def data_from_values(datatype: Datatype, shape: Sequence[int], values: list[Any]) -> bytes:
     """The raw elements of a tensor whose values come flat in row-major order, or nested exactly as the shape.
 
+    Where there are none, any nesting of nothing will do.
     Raises FormatError where the number of elements, the nesting, a type or a value does not fit, and DatatypeError
     for an impossible shape.
     """
     count = element_count(shape)
-    flat = _flat(values, shape)
+    flat = [] if count == 0 and _is_hollow(values) else _flat(values, shape)
     if len(flat) != count:
         raise FormatError(f"expected {count} elements for shape {list(shape)}, got {len(flat)}")
     if datatype is Datatype.BYTES:
@@ -97,6 +98,16 @@ def _flat(values: list[Any], shape: Sequence[int]) -> list[Any]:
             raise FormatError(f"the data is nested, but not as shape {list(shape)}; nest it exactly or send it flat")
         level = list(chain.from_iterable(level))
     return level
+
+
+def _is_hollow(values: list[Any]) -> bool:
+    """Whether there is no element in these arrays, however they are nested."""
+    level = values
+    while level:
+        if set(map(type, level)) != {list}:
+            return False
+        level = list(chain.from_iterable(level))
+    return True
 
 
 def _check_types(flat: list[Any], allowed: set[type], wanted: str) -> None:

@@ -28,6 +28,7 @@ CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
         "job or receipt": {"application/json": {"schema": {"anyOf": [ref("Job"), ref("JobReceipt")]}}},
         "result": _RESULT,
         "events": {"text/event-stream": {}},
+        "yes": {"text/plain": {"schema": {"type": "string", "maxLength": 0}}},
         "asset": {media: {"schema": _BINARY} for media in ("text/javascript", "text/css", "image/png")},
         "html": {"text/html": {"schema": _TEXT}},
         "infer": {

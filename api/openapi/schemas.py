@@ -92,11 +92,13 @@ _JOB_NOW: Final[dict[str, Schema]] = {
     "output_omitted": TRUTH,
 }
 _TENSOR_IN: Final[Schema] = {
-    **record({"parameters": {"type": "object"}}, name=TEXT, datatype=DATATYPE, shape={**SHAPE, "maxItems": 64}),
+    **record(
+        {"parameters": {"type": ["object", "null"]}}, name=TEXT, datatype=DATATYPE, shape={**SHAPE, "maxItems": 64}
+    ),
     "example": {"name": "input", "datatype": "FP32", "shape": [2], "data": [1.5, 2.0]},
 }
 _TENSOR_IN["properties"]["data"] = {"type": "array", "description": "Flat in row-major order, or nested as the shape"}
-_WANTED: Final = record({"parameters": {"type": "object"}}, name=TEXT)
+_WANTED: Final = record({"parameters": {"type": ["object", "null"]}}, name=TEXT)
 _OPTIONS: Final[dict[str, Schema]] = {
     "model": TEXT,
     "model_version": TEXT,
@@ -198,12 +200,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "type": "object",
         "required": ["model", "inputs"],
         "additionalProperties": False,
+        "description": "A member that is null is one that is not given",
         "properties": {
-            **_OPTIONS,
-            "id": {"type": "string", "maxLength": 255},
+            **{name: schema if name == "model" else or_null(schema) for name, schema in _OPTIONS.items()},
+            "id": {"type": ["string", "null"], "maxLength": 255},
             "inputs": {**array(ref("InputTensor")), "maxItems": 256},
-            "outputs": array({"anyOf": [TEXT, ref("WantedOutput")]}),
-            "parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
+            "outputs": or_null(array({"anyOf": [TEXT, ref("WantedOutput")]})),
+            "parameters": or_null(
+                {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+            ),
         },
         "example": {
             "model": "identity",
@@ -238,9 +243,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "InferRequest": {
         **record(
             {
-                "id": {"type": "string", "maxLength": 255},
-                "outputs": array(ref("WantedOutput")),
-                "parameters": {"type": "object"},
+                "id": {"type": ["string", "null"], "maxLength": 255},
+                "outputs": or_null(array(ref("WantedOutput"))),
+                "parameters": {"type": ["object", "null"]},
             },
             inputs={**array(ref("InputTensor")), "maxItems": 256},
         ),

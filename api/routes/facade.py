@@ -17,13 +17,14 @@ from api.routes import infer, v2
 _MODEL: Final = "/v2/models/{name}"
 _VERSION: Final = f"{_MODEL}/versions/{{version}}"
 _READING: Final = (200, 404, 503)
+_TELLING: Final = (200, 400, 503)
 _INFERRING: Final = (200, 202, 400, 404, 408, 413, 415, 499, 500, 501, 503, 504)
 _INFER_PARAMETERS: Final = ("prefer-async", "idempotency-key", "header-length", "content-encoding", "accept-encoding")
 
 ENDPOINTS: Final = (
     Endpoint("GET", "/v2", v2.server, "facade", (200,), (), ((200, "ServerMetadata"),)),
-    Endpoint("GET", "/v2/health/live", v2.live, "facade", (200,)),
-    Endpoint("GET", "/v2/health/ready", v2.ready, "facade", (200, 400)),
+    Endpoint("GET", "/v2/health/live", v2.live, "facade", (200,), (), ((200, "yes"),)),
+    Endpoint("GET", "/v2/health/ready", v2.ready, "facade", (200, 400), (), ((200, "yes"),)),
     Endpoint("GET", "/v2/models/stats", v2.statistics, "facade", (200, 503), (), ((200, "Statistics"),)),
     *(
         endpoint
@@ -33,8 +34,8 @@ ENDPOINTS: Final = (
             Endpoint(
                 "GET", f"{path}/config", v2.config, "facade", (200, 400, 404, 503), names, ((200, "ModelConfig"),)
             ),
-            Endpoint("GET", f"{path}/ready", v2.model_ready, "facade", (200, 400, 503), names),
-            Endpoint("GET", f"{path}/stats", v2.statistics, "facade", _READING, names, ((200, "Statistics"),)),
+            Endpoint("GET", f"{path}/ready", v2.model_ready, "facade", _TELLING, names, ((200, "yes"),)),
+            Endpoint("GET", f"{path}/stats", v2.statistics, "facade", _TELLING, names, ((200, "Statistics"),)),
             Endpoint(
                 "POST",
                 f"{path}/infer",

@@ -19,7 +19,7 @@ from api import compression, problems
 from api.body import RequestHeaders, body_unread, read_encoded_body
 from api.facade import errors
 from api.facade.answer import Answer, infer_answer
-from api.facade.request import InferRequest, read_infer
+from api.facade.request import InferRequest, read_infer, version_name
 from api.hangup import has_half_closed
 from api.intake.assemble import build, fingerprint_of
 from api.intake.limits import IntakeLimits
@@ -65,7 +65,7 @@ async def infer(request: Request) -> Response:
     is_async = prefers_async(request.headers.getlist("prefer"))
     with body_unread():
         model = await known_model(request, request.path_params["name"])
-        version = request.path_params.get("version", "")
+        version = version_name(request.path_params.get("version", ""))
         check_served(model, version)
         model = model.of_version(version)
         if model.decoupled and not is_async:

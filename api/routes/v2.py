@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.facade import shown
+from api.facade.request import version_name
 from api.problems import Problem, ProblemCode
 from api.routes.access import known_model, services, visible_models
 from api.routes.answers import json_response
@@ -23,9 +24,14 @@ async def server(request: Request) -> Response:
     return json_response(shown.server_metadata(request.app.version))
 
 
+def _yes() -> Response:
+    """200 and nothing else, of the type that Triton says."""
+    return Response(headers={"Content-Type": "text/plain"})
+
+
 async def live(request: Request) -> Response:
     """Whether this process answers."""
-    return Response(status_code=200)
+    return _yes()
 
 
 async def ready(request: Request) -> Response:
@@ -33,21 +39,16 @@ async def ready(request: Request) -> Response:
     reasons = services(request).faults()
     if reasons:
         raise Problem(ProblemCode.NOT_READY, f"The server is not ready: {'; '.join(reasons)}.")
-    return Response(status_code=200)
+    return _yes()
 
 
 async def model_ready(request: Request) -> Response:
     """Whether an inference of this model would be accepted and run now: 200, or 400 as Triton has it."""
     shared = services(request)
-    try:
-        spec = await _model(request)
-    except Problem as problem:
-        if problem.status != 404:
-            raise
-        raise Problem(ProblemCode.NOT_READY, problem.detail) from None
+    spec = await _there(request)
     if not shared.catalog.is_ready(spec):
         raise Problem(ProblemCode.NOT_READY, spec.refusal or f"No worker serves model '{spec.name}' at the moment.")
-    return Response(status_code=200)
+    return _yes()
 
 
 async def metadata(request: Request) -> Response:
@@ -66,10 +67,10 @@ async def config(request: Request) -> Response:
 async def statistics(request: Request) -> Response:
     """What the engine counted for a model, or for all, as workers last read it."""
     shared = services(request)
-    specs = [await _model(request)] if "name" in request.path_params else visible_models(request)
+    specs = [await _there(request)] if "name" in request.path_params else visible_models(request)
     names = [spec.name for spec in specs]
     known = await shared.registry.statistics(names)
-    wanted = request.path_params.get("version")
+    wanted = _version(request)
     entries = [
         entry for name in names for entry in known.get(name, ()) if wanted is None or entry.get("version") == wanted
     ]
@@ -114,13 +115,28 @@ async def _model(request: Request) -> ModelSpec:
     """The model of the path, or its version that the path names, alone; raises Problem where one is unknown."""
     name = request.path_params["name"]
     spec = await known_model(request, name)
-    version = request.path_params.get("version")
+    version = _version(request)
     if version is not None and version not in spec.versions:
         raise Problem(
             ProblemCode.UNKNOWN_VERSION,
             f"Request for unknown model: '{spec.name}' version {version[:100]} is not found.",
         )
     return spec if version is None else shown.one_version(spec, version)
+
+
+async def _there(request: Request) -> ModelSpec:
+    """The same, where an unknown one is 400 to Triton's clients."""
+    try:
+        return await _model(request)
+    except Problem as problem:
+        if problem.status != 404:
+            raise
+        raise Problem(ProblemCode.NOT_READY, problem.detail) from None
+
+
+def _version(request: Request) -> str | None:
+    version = request.path_params.get("version")
+    return None if version is None else version_name(version)
 
 
 async def _wants_ready(request: Request) -> bool:

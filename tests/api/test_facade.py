@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -264,6 +265,12 @@ async def test_a_raw_body_is_the_one_inputs_elements(api: Api) -> None:
         ({"outputs": [{"name": "y", "parameters": {"classification": -1}}]}, "classification"),
         ({"outputs": ["y"]}, "outputs"),
         ({"parameters": {"triton_x": 1}}, "reserved"),
+        ({"parameters": {"": 1}}, "1 to 255 characters, got 0"),
+        ({"parameters": {"n" * 256: 1}}, "1 to 255 characters, got 256"),
+        *(({"parameters": {"sequence_id": wrong}}, "sequence_id") for wrong in (-1, 1.5, True, [])),
+        ({"parameters": {"sequence_start": 1}}, "sequence_start"),
+        ({"parameters": {"sequence_end": "true"}}, "sequence_end"),
+        ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": ["/9j/4AAQ" * 20, 1]}]}, "POST /jobs"),
     ],
 )
 async def test_a_wrong_request_is_400_in_tritons_form(api: Api, change: dict[str, Any], word: str) -> None:
@@ -275,13 +282,12 @@ async def test_a_wrong_request_is_400_in_tritons_form(api: Api, change: dict[str
 @pytest.mark.parametrize(
     "change",
     [
-        {"parameters": {"sequence_id": 1, "sequence_start": True}},
         {"inputs": [{"name": "x", "parameters": {"shared_memory_region": "r"}}]},
         {"outputs": [{"name": "y", "parameters": {"shared_memory_region": "r"}}]},
     ],
 )
-async def test_sequences_and_shared_memory_are_501(api: Api, change: dict[str, Any]) -> None:
-    """B049, T: Model name / version."""
+async def test_shared_memory_is_501(api: Api, change: dict[str, Any]) -> None:
+    """T: Model name / version."""
     response = await api.client.post(INFER, json=document() | change)
     assert (response.status_code, response.json()["code"]) == (501, "not_supported")
 
@@ -302,7 +308,9 @@ async def test_sequences_and_shared_memory_are_501(api: Api, change: dict[str, A
         ("GET", INFER, 405),
         ("DELETE", f"/v2/models/{MODEL}", 405),
         ("GET", "/v2/models/nobody", 404),
-        ("GET", f"/v2/models/{MODEL}/versions/9/stats", 404),
+        ("GET", f"/v2/models/{MODEL}/versions/9", 404),
+        ("GET", f"/v2/models/{MODEL}/versions/9/stats", 400),
+        ("GET", "/v2/models/nobody/stats", 400),
         ("GET", "/v2/models/nobody/ready", 400),
     ],
 )
@@ -311,6 +319,81 @@ async def test_what_is_not_there_is_refused_in_tritons_form(api: Api, method: st
     assert response.status_code == status
     assert isinstance(response.json()["error"], str)
     assert ("allow" in response.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"sequence_id": 0, "sequence_start": False, "sequence_end": False},
+        {"sequence_id": 7, "sequence_start": True},
+        {"sequence_id": "mine", "sequence_end": True},
+        None,
+    ],
+)
+async def test_a_sequence_means_nothing_to_a_model_without_state(api: Api, parameters: Any) -> None:
+    """B049: a model that keeps state is refused; to all others they are what they are to Triton: nothing."""
+    asked = document() | {"parameters": parameters, "id": None, "outputs": None}
+    call = asyncio.create_task(api.client.post(INFER, json=asked))
+    claimed = (await claim(api))[0]
+    assert claimed.request.parameters == {}
+    await api.hand.succeed(claimed, floats(1.0))
+    assert (await call).status_code == 200
+
+
+Y_AND_Z = replace(
+    identity_spec("two"), outputs=(OutputSpec("y", Datatype.FP32, (-1,)), OutputSpec("z", Datatype.FP32, (-1,)))
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names", "raw"),
+    [
+        ([{"name": "z"}, {"name": "y"}], "yz", ""),
+        ([{"name": "z"}, {"name": "z", "parameters": {"binary_data": True}}], "z", ""),
+        ([{"name": "z", "parameters": {"binary_data": True}}, {"name": "z"}, {"name": "y"}], "yz", "z"),
+        ([], "yz", "yz"),
+        (None, "yz", "yz"),
+    ],
+)
+async def test_outputs_come_once_in_the_models_order_and_raw_where_that_is_said_of_them(
+    asked: Any, names: str, raw: str
+) -> None:
+    """`binary_data_output` is about a request that names no outputs."""
+    async with running_api(Backend(), models=[Y_AND_Z]) as api:
+        request = document() | {"outputs": asked, "parameters": {"binary_data_output": True}}
+        call = asyncio.create_task(api.client.post("/v2/models/two/infer", json=request))
+        claimed: list[Any] = []
+
+        async def has_come() -> bool:
+            claimed.extend(await api.hand.claim(model="two"))
+            return bool(claimed)
+
+        await until(has_come)
+        assert [output.name for output in claimed[0].request.outputs] == list(names)
+        await api.hand.succeed(claimed[0], *(floats(1.0, name=name) for name in names))
+        response = await call
+    length = int(response.headers.get("inference-header-content-length", len(response.content)))
+    shown = orjson.loads(response.content[:length])["outputs"]
+    assert [output["name"] for output in shown] == list(names)
+    assert [output["name"] for output in shown if "data" not in output] == list(raw)
+
+
+async def test_a_version_is_a_number_however_it_is_written(api: Api) -> None:
+    await api.beat(a_worker())
+    for path in ("", "/stats", "/ready"):
+        assert (await api.get(f"/v2/models/{MODEL}/versions/002{path}")).status_code == 200
+    call = asyncio.create_task(api.client.post(f"/v2/models/{MODEL}/versions/02/infer", json=document()))
+    claimed = (await claim(api))[0]
+    assert claimed.request.model_version == "2"
+    await api.hand.succeed(claimed, floats(1.0))
+    assert (await call).status_code == 200
+
+
+async def test_what_says_yes_without_a_body_has_tritons_type(api: Api) -> None:
+    await api.beat(a_worker())
+    for path in ("/v2/health/live", "/v2/health/ready", f"/v2/models/{MODEL}/ready"):
+        response = await api.get(path)
+        assert (response.status_code, response.content, response.headers["content-type"]) == (200, b"", "text/plain")
 
 
 async def test_readiness_follows_the_workers(api: Api) -> None:

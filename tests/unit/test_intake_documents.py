@@ -177,7 +177,7 @@ async def test_data_nested_deeper_than_its_shape_is_refused(gateway: Gateway) ->
         b'{"model":"fixed","parameters":[]}',
         b'{"model":"\\ud800"}',
         b'{"model":"\xff"}',
-        b"\xef\xbb\xbf{}",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}",
         "{}".encode("utf-16"),
     ],
 )
@@ -462,6 +462,12 @@ async def test_a_picture_in_a_document_is_told_to_come_as_a_file(
 ) -> None:
     problem = await gateway.refused(json={"model": model, "inputs": [tensor]})
     assert "uploaded by itself, to POST /jobs" in problem["detail"]
+
+
+async def test_a_byte_order_mark_before_a_document_is_passed_over(gateway: Gateway) -> None:
+    plain = {"model": "pair", "inputs": [A, B]}
+    marked = await gateway.accepted(content=b"\xef\xbb\xbf" + json.dumps(plain).encode(), headers=JSON)
+    assert marked.request == (await gateway.accepted(json=plain)).request
 
 
 async def test_many_documents_at_once_are_told_where_they_go(gateway: Gateway) -> None:

@@ -221,6 +221,14 @@ async def test_nested_data_must_be_nested_as_the_shape(gateway: Gateway) -> None
         assert problem["code"] == "invalid_tensor"
 
 
+@pytest.mark.parametrize("data", [[], [[]], [[[]], [[]]], [[], []], [[[], []], [[], []]]])
+async def test_no_elements_may_be_nested_in_any_way(gateway: Gateway, data: Any) -> None:
+    submission = await gateway.tensor("grid", "INT32", [2, 0, 2], data)
+    assert (submission.request.inputs[0].shape, bytes(submission.payload)) == ((2, 0, 2), b"")
+    assert (await gateway.bad_tensor("grid", "INT32", [2, 0, 2], [[[1]]]))["code"] == "invalid_tensor"
+    assert (await gateway.bad_tensor("grid", "INT32", [2, 1, 2], data))["code"] == "invalid_tensor"
+
+
 async def test_bool_bytes_other_than_zero_and_one_are_refused(gateway: Gateway) -> None:
     body = msgpack.packb(document("any_bool", "BOOL", [2], b"\x00\x02"))
     assert (await gateway.refused(content=body, headers=MSGPACK))["code"] == "invalid_tensor"
