@@ -24,6 +24,7 @@ from api import problems
 from api.body import WHOLE
 from api.envelope import DEFAULT_HEADERS
 from api.hangup import HALF_CLOSED
+from api.parser import Parser
 from api.problems import Problem, ProblemCode
 
 MAX_HEAD_BYTES: Final = 2 * 1024 * 1024
@@ -124,6 +125,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.parser: Any = Parser(self)
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._reader_timer: asyncio.TimerHandle | None = None
@@ -266,6 +268,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The body is there too; a request that is looked at later need not wait for it."""
+        if self.parser.is_cut:
+            return
         self.scope["state"][WHOLE] = True
         super().on_message_complete()
 

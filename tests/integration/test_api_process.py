@@ -413,3 +413,21 @@ async def test_a_variable_that_nothing_reads_is_told_by_name_and_never_by_value(
         text = process.log_path.read_text()
     assert "INFERQ_WEBHOK_SECRET is set, and nothing reads it; INFERQ_WEBHOOK_SECRET may be meant." in text
     assert "pa55word" not in text
+
+
+@pytest.mark.parametrize("body", [json.dumps(JOB).encode(), b""], ids=["a job", "nothing"])
+async def test_an_offer_to_speak_http2_costs_no_body_and_no_request_behind_it(
+    hand: Hand, backend: Backend, tmp_path: Path, body: bytes
+) -> None:
+    """Java's client and `curl --http2` make it with their first request."""
+    offer = post_head(len(body), "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARA")
+    last = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with api_process(tmp_path / "api.log", redis_url=backend.url) as process:
+        async with dialogue(process.url) as (reader, writer):
+            writer.write(offer + body + offer)
+            await writer.drain()
+            writer.write(body + last)
+            answers = await asyncio.wait_for(reader.read(), 20)
+    statuses = re.findall(rb"HTTP/1.1 (\d+) ", answers)
+    assert statuses == ([b"202", b"202", b"200"] if body else [b"400", b"400", b"200"])
+    assert b"Unsupported upgrade" not in process.log_path.read_bytes()
