@@ -46,13 +46,13 @@ def text(request: Request, name: str) -> str | None:
 
 
 def seconds(request: Request, name: str, most: float) -> float | None:
-    """A duration above 0 and up to `most` seconds."""
+    """A duration of up to `most` seconds; None where it is absent, or 0."""
     value = text(request, name)
     if value is None:
         return None
-    if not _NUMBER.fullmatch(value) or not 0 < float(value) <= most:
-        raise invalid(name, f"must be a number of seconds above 0 and up to {most:g}")
-    return float(value)
+    if not _NUMBER.fullmatch(value) or not 0 <= float(value) <= most:
+        raise invalid(name, f"must be a number of seconds from 0 to {most:g}")
+    return float(value) or None
 
 
 def whole(request: Request, name: str, default: int, most: int) -> int:

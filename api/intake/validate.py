@@ -56,6 +56,13 @@ def check_names(model: ModelSpec, given: Sequence[str]) -> None:
             f"The input {names(missing)} is missing; model `{model.name}` takes {model_words(model)}.",
             missing=missing,
         )
+    if not given and model.max_batch_size > 0:
+        raise Problem(
+            ProblemCode.MISSING_INPUT,
+            f"Model `{model.name}` runs in batches, whose size the engine tells by the inputs, so one at least is "
+            f"needed; it takes {model_words(model)}.",
+            missing=[],
+        )
 
 
 def check_rows(model: ModelSpec, inputs: Sequence[DraftTensor | DraftUpload]) -> int | None:

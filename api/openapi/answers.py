@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from api.facade import errors
+from api.intake.media import MSGPACK
 from api.openapi.schemas import Schema, ref
 from api.problems import MEDIA_TYPE, PROBLEMS
 from jobs.errors import ERROR_KINDS
@@ -17,9 +18,7 @@ _BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 _JOB: Final = {"application/json": {"schema": ref("Job")}}
 _RESULT: Final = {
     "application/json": {"schema": ref("Output")},
-    **{
-        media: {"schema": _BINARY} for media in ("application/octet-stream", "application/msgpack", "application/x-npy")
-    },
+    **{media: {"schema": _BINARY} for media in ("application/octet-stream", *MSGPACK, "application/x-npy")},
 }
 
 CONTENTS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(

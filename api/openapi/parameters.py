@@ -39,8 +39,8 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "asset": {"in": "path", "required": True, "schema": _TEXT, "description": "A file of the documentation"},
         "wait": {
             "in": "query",
-            "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},
-            "description": "Seconds to wait for the end, or with If-None-Match for any change",
+            "schema": {"type": "number", "minimum": 0, "maximum": 60},
+            "description": "Seconds to wait for the end, or with If-None-Match for any change; 0: don't wait",
         },
         "force": {"in": "query", "schema": {"type": "boolean"}, "description": "Cancel it first if it is not done"},
         "status": {"in": "query", "schema": {"enum": [state.value for state in State]}, "description": _FILTER},
@@ -64,7 +64,11 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         "output": {"in": "query", "schema": _TEXT, "description": "Only this output"},
         "last-event-id": {"in": "header", "schema": _TEXT, "description": "The id of the last event that was seen"},
         "if-none-match": {"in": "header", "schema": _TEXT, "description": "ETags that the client has"},
-        "prefer": {"in": "header", "schema": _TEXT, "description": "wait=N: answer when the job is done, or after N s"},
+        "prefer": {
+            "in": "header",
+            "schema": _TEXT,
+            "description": "wait=N: answer when the job is done, or after N s; 0: at once",
+        },
         "version": {"in": "path", "required": True, "schema": _TEXT, "description": "The model's version"},
         "prefer-async": {
             "in": "header",

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from api import query, results
 from api.formats import FormatError, npy
+from api.intake.media import MSGPACK
 from api.negotiation import choose
 from api.problems import Problem, ProblemCode
 from api.routes.access import job_reference, services, unknown_job
@@ -22,9 +23,11 @@ from jobs.state import State
 
 JSON: Final = "application/json"
 BINARY: Final = "application/octet-stream"
-MSGPACK: Final = "application/msgpack"
-EXTENSIONS: Final = {JSON: "json", BINARY: "bin", MSGPACK: "msgpack", npy.MEDIA_TYPE: "npy"}
+EXTENSIONS: Final = {JSON: "json", BINARY: "bin", MSGPACK[0]: "msgpack", npy.MEDIA_TYPE: "npy"}
 """The media types of results, best first for a client that takes any, and their file extensions."""
+
+_ALL_EXTENSIONS: Final = {**EXTENSIONS, **dict.fromkeys(MSGPACK[1:], "msgpack")}
+"""The same with the other names that msgpack goes by."""
 
 _AT_ONCE_BYTES: Final = 128 * 1024
 
@@ -32,7 +35,7 @@ _AT_ONCE_BYTES: Final = 128 * 1024
 async def read_result(request: Request) -> Response:
     """The outputs as JSON, msgpack, npy or the Open Inference Protocol's binary form; before the end, the job."""
     job_id, owner = job_reference(request)
-    media_type = choose(", ".join(request.headers.getlist("accept")), tuple(EXTENSIONS))
+    media_type = choose(", ".join(request.headers.getlist("accept")), tuple(_ALL_EXTENSIONS))
     if media_type is None:
         raise Problem(
             ProblemCode.NOT_ACCEPTABLE, f"A result is one of {', '.join(EXTENSIONS)}.", types=list(EXTENSIONS)
@@ -61,14 +64,14 @@ async def read_result(request: Request) -> Response:
         hold.hand_over(response)
     response.headers["ETag"] = etag
     response.headers["Vary"] = "Accept"
-    response.headers["Content-Disposition"] = f'attachment; filename="{job.id}.{EXTENSIONS[media_type]}"'
+    response.headers["Content-Disposition"] = f'attachment; filename="{job.id}.{_ALL_EXTENSIONS[media_type]}"'
     return response
 
 
 def _etag(job: Job, media_type: str, name: str | None) -> str:
     """Strong: what one attempt made never changes, so its number, the form and the choice say it all."""
     chosen = "" if name is None else f".{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}"
-    return f'"{job.attempt}.{EXTENSIONS[media_type]}{chosen}"'
+    return f'"{job.attempt}.{_ALL_EXTENSIONS[media_type]}{chosen}"'
 
 
 def _wanted(outputs: Sequence[Output], name: str | None) -> Sequence[Output]:
@@ -84,8 +87,8 @@ def _encoded(job: Job, outputs: Sequence[Output], media_type: str) -> Response:
     if media_type == BINARY:
         header_length, parts = results.protocol_binary(job, outputs)
         return sent(parts, {"Inference-Header-Content-Length": str(header_length)}, BINARY)
-    if media_type == MSGPACK:
-        return sent([results.protocol_msgpack(job, outputs)], {}, MSGPACK)
+    if media_type in MSGPACK:
+        return sent([results.protocol_msgpack(job, outputs)], {}, media_type)
     if media_type == npy.MEDIA_TYPE:
         return _npy(outputs)
     if sum(output.tensor.nbytes for output in outputs) <= _AT_ONCE_BYTES:

@@ -46,6 +46,12 @@ class Job:
         return output
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the job was submitted with under this name; nothing where it had none, or the key may not read."""
+        metadata: Mapping[str, Any] = self.raw.get("metadata") or {}
+        return metadata
+
+    @property
     def waiting_for(self) -> str | None:
         """What a queued job needs first: backlog, schedule, no_worker, engine or backoff."""
         queue: Mapping[str, Any] = self.raw.get("queue") or {}

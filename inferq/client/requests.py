@@ -76,13 +76,11 @@ def submit(model: str, inputs: "Inputs", options: Mapping[str, Any], idempotency
     """
     plain = said(model, options)
     named = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
-    if not named:
-        raise ValueError("a job needs at least one input")
     for name, value in named.items():
         _check_type(name, value)
     headers = {"Idempotency-Key": idempotency_key, "Accept": JSON}
     arrays = {name: value for name, value in named.items() if _is_array(value)}
-    if arrays and len(arrays) == len(named) and "" not in arrays:
+    if len(arrays) == len(named) and "" not in arrays:  # none at all is for a model whose inputs are all optional
         from inferq.client.tensors import to_binary  # numpy, which uploads do without
 
         length, content = to_binary(arrays, plain)

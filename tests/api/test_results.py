@@ -73,6 +73,8 @@ async def test_json_says_null_where_a_number_is_not_finite(api: Api) -> None:
         ("", "application/json"),
         ("application/x-npy", "application/x-npy"),
         ("APPLICATION/MSGPACK", "application/msgpack"),
+        ("application/x-msgpack", "application/x-msgpack"),
+        ("application/vnd.msgpack, application/json;q=0.1", "application/vnd.msgpack"),
         ("application/x-npy;q=0.5, application/msgpack;q=0.9", "application/msgpack"),
         ("application/*;q=0.5, application/octet-stream", "application/octet-stream"),
         ("application/json;q=0, */*", "application/octet-stream"),

@@ -88,7 +88,15 @@ async def test_a_job_that_is_done_is_not_waited_for(api: Api) -> None:
     assert (await asyncio.wait_for(wait(api, job_id), 5)).json()["status"] == "canceled"
 
 
-@pytest.mark.parametrize("seconds", ["0", "0.0", "-1", "61", "nan", "inf", "1e1", "", "x", "1&wait=1", "+1", " 1"])
+@pytest.mark.parametrize("seconds", ["0", "0.0"])
+async def test_a_wait_of_nothing_is_none(api: Api, seconds: str) -> None:
+    response = await api.get(f"/jobs/{await api.submit()}?wait={seconds}")
+    assert (response.status_code, response.json()["status"]) == (200, "queued")
+    response = await api.post(headers={"Prefer": "wait=0"})
+    assert (response.status_code, "preference-applied" in response.headers) == (202, False)
+
+
+@pytest.mark.parametrize("seconds", ["-1", "61", "nan", "inf", "1e1", "", "x", "1&wait=1", "+1", " 1"])
 async def test_a_wait_is_a_number_of_seconds_up_to_sixty(api: Api, seconds: str) -> None:
     job_id = await api.submit()
     response = await api.get(f"/jobs/{job_id}?wait={seconds}")

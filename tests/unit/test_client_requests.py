@@ -114,7 +114,6 @@ def test_an_instant_with_its_zone_is_written_as_rfc_3339_and_one_without_is_refu
     ("inputs", "options", "complaint"),
     [
         (b"x", {"prioritty": "high"}, "there is no option prioritty; there are model_version, priority"),
-        ({}, {}, "at least one input"),
         ({"x": np.zeros(2, dtype=np.complex64)}, {}, "complex64"),
         (np.array(["a", 1], dtype=object), {}, "not int"),
     ],
@@ -124,6 +123,16 @@ def test_what_can_not_be_sent_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ValueError, match=complaint.replace("(", r"\(")):
         requests.submit("m", inputs, options, "k")
+
+
+def test_no_inputs_at_all_are_the_servers_to_judge() -> None:
+    """A model may have none that it needs."""
+    call = requests.submit("m", {}, {"priority": "low"}, "k")
+    length = int(call.headers["Inference-Header-Content-Length"])
+    assert (json.loads(call.content[:length]), call.content[length:]) == (
+        {"model": "m", "priority": "low", "inputs": []},
+        b"",
+    )
 
 
 def test_ids_and_names_can_not_leave_their_place_in_the_path() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import httpx
 import pytest
 
+from inferq.client import Job
 from inferq.client.responses import retry_after_seconds
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -27,3 +28,10 @@ NOW = datetime(2030, 1, 1, 12, 0, 0, tzinfo=UTC)
 def test_retry_after_is_seconds_or_a_date_and_nonsense_is_nothing(value: str, seconds: float | None) -> None:
     response = httpx.Response(503, headers={"Retry-After": value})
     assert retry_after_seconds(response, NOW) == seconds
+
+
+def test_a_job_has_its_metadata_and_one_without_or_that_may_not_be_read_has_none() -> None:
+    plain = {"id": "0" * 32, "status": "queued", "done": False}
+    assert Job.from_plain({**plain, "metadata": {"user": "zoë"}}).metadata == {"user": "zoë"}
+    assert Job.from_plain({**plain, "metadata": {}}).metadata == {}
+    assert Job.from_plain(plain).metadata == {}

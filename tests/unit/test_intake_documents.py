@@ -1,6 +1,7 @@
 """Requests in Open Inference Protocol words: JSON, msgpack and the binary form, and what is wrong with hostile ones."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgpack
@@ -9,7 +10,9 @@ import pytest
 
 from api.intake.options import OPTION_NAMES
 from api.problems import Problem
+from jobs.datatypes import Datatype
 from jobs.record import InputSource, RequestedOutput
+from jobs.spec import InputSpec
 from tests.support.intake import PAIR, Gateway, document
 
 pytestmark = pytest.mark.anyio
@@ -474,3 +477,18 @@ async def test_many_documents_at_once_are_told_where_they_go(gateway: Gateway) -
     problem = await gateway.refused(json=[{"model": "pair", "inputs": [A, B]}])
     assert (problem["status"], problem["code"]) == (400, "malformed_body")
     assert "POST /jobs/batch" in problem["detail"]
+
+
+@pytest.mark.parametrize("max_batch_size", [0, 8])
+async def test_no_inputs_at_all_are_taken_where_none_is_needed_and_no_batch_is_made(max_batch_size: int) -> None:
+    """Triton can't tell the batch size of a request that has no inputs."""
+    spare = InputSpec("spare", Datatype.FP32, (1,), optional=True)
+    model = replace(PAIR, name="spare", max_batch_size=max_batch_size, inputs=(spare,))
+    gateway = Gateway(models=[model])
+    if max_batch_size == 0:
+        submission = await gateway.accepted(json={"model": "spare", "inputs": []})
+        assert (submission.request.inputs, bytes(submission.payload)) == ((), b"")
+    else:
+        problem = await gateway.refused(json={"model": "spare", "inputs": []})
+        assert (problem["status"], problem["code"]) == (422, "missing_input")
+        assert "`spare` (FP32 [1]) optional" in problem["detail"]
