@@ -119,9 +119,17 @@ def test_an_answer_with_another_number_of_rows_is_the_engines_fault(shape: tuple
         split([answer], batch, spec)
 
 
-def an_item(number: int, spec: ModelSpec) -> Item:
+def test_a_batch_is_of_one_version_and_no_larger_than_that_takes() -> None:
+    other = replace(spec_of(2), versions=("2",))
+    spec = replace(spec_of(), versions=("2", "3"), variants=(other,))
+    items = [an_item(number, spec.of_version(version), version) for number, version in enumerate(["2", ""] * 4)]
+    batches = collate(items, spec, MAX_ROWS)
+    assert sorted((batch.model_version, batch.rows) for batch in batches) == [("", 4), ("2", 2), ("2", 2)]
+
+
+def an_item(number: int, spec: ModelSpec, version: str = "") -> Item:
     part = InputPart("x", InputSource.TENSOR, 4, Datatype.FP32, (1,))
-    request = JobRequest("m", (part,), (RequestedOutput("y"),))
+    request = JobRequest("m", (part,), (RequestedOutput("y"),), model_version=version)
     return make_item(Claimed(Lease(f"{number:032x}", 1), request, 0, 0, 0, 0), bytes(4), spec, 1)
 
 

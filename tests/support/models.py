@@ -6,6 +6,7 @@ Owns the names and shapes of generated models. Must not start an engine.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 TEST_MODELS = Path(__file__).parents[1] / "models"
@@ -58,6 +59,59 @@ IMAGE_MODELS = {
 }
 """Identity models whose input is a photo, so that a test sees exactly what preparation made of it."""
 
+VERSIONED = "versioned"
+VERSIONS = {"1": ("x", "FP32", [2], 4), "2": ("a", "INT64", [1], 0), "3": ("x", "FP32", [3], 8)}
+"""Input, datatype, dims and largest batch of each version of the model `versioned`; its output is called `times`."""
+
+VERSIONED_SOURCE = f'''\
+"""Multiplies by the number of its version; each version says itself what it takes, so that they differ."""
+
+from pathlib import Path
+
+import triton_python_backend_utils as pb_utils
+
+VERSION = Path(__file__).parent.name
+NAME, DATATYPE, DIMS, MAX_BATCH_SIZE = {VERSIONS}[VERSION]
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({{"name": NAME, "data_type": "TYPE_" + DATATYPE, "dims": DIMS}})
+        config.add_output({{"name": "times", "data_type": "TYPE_" + DATATYPE, "dims": DIMS}})
+        config.set_max_batch_size(MAX_BATCH_SIZE)
+        return config
+
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([self.times(request.inputs()[0].as_numpy())]) for request in requests]
+
+    def times(self, values):
+        return pb_utils.Tensor("times", values * values.dtype.type(VERSION))
+'''
+
+PICTURES = "versioned_pictures"
+PICTURES_SOURCE = """\
+from pathlib import Path
+
+import triton_python_backend_utils as pb_utils
+
+SIDE = 4 * int(Path(__file__).parent.name)
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "picture", "data_type": "TYPE_UINT8", "dims": [SIDE, SIDE, 3]})
+        config.add_output({"name": "pixels", "data_type": "TYPE_UINT8", "dims": [SIDE, SIDE, 3]})
+        config.set_max_batch_size(4)
+        return config
+
+    def execute(self, requests):
+        pixels = [request.inputs()[0].as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("pixels", each)]) for each in pixels]
+"""
+"""Gives back pictures of 4x4, 8x8 or 12x12 pixels, by its version."""
+
 
 def identity_name(datatype: str, *, batching: bool = True) -> str:
     """Name of the identity model for a datatype: `identity_fp32`, `identity_fp32_nobatch`."""
@@ -77,6 +131,20 @@ def write_generated_models(repository: Path) -> Path:
     return repository
 
 
+def write_versioned_models(repository: Path) -> Path:
+    """Write models of three versions: two whose versions differ, and the identity, whose versions don't.
+
+    The engine must be allowed to complete configurations.
+    """
+    all_versions = 'backend: "python"\nversion_policy: { all {} }\n'
+    picture = inferq_parameter({"inputs": {"picture": {"kind": "image"}}})
+    _write_model(repository / VERSIONED, all_versions, VERSIONED_SOURCE, tuple(VERSIONS))
+    _write_model(repository / PICTURES, all_versions + picture, PICTURES_SOURCE, tuple(VERSIONS))
+    alike = "version_policy: { all {} }\n" + _config("FP32", [-1], MAX_BATCH_SIZE)
+    _write_model(repository / identity_name("FP32"), alike, IDENTITY_SOURCE, tuple(VERSIONS))
+    return repository
+
+
 def inferq_parameter(options: dict[str, object]) -> str:
     """The `config.pbtxt` lines that tell inferq about a model."""
     return f"parameters {{ key: \"inferq\" value {{ string_value: '{json.dumps(options)}' }} }}\n"
@@ -93,7 +161,8 @@ def _config(datatype: str, dims: list[int], max_batch_size: int, layout: str = "
     )
 
 
-def _write_model(folder: Path, config: str, source: str) -> None:
-    (folder / "1").mkdir(parents=True)
+def _write_model(folder: Path, config: str, source: str, versions: Sequence[str] = ("1",)) -> None:
+    for version in versions:
+        (folder / version).mkdir(parents=True)
+        (folder / version / "model.py").write_text(source)
     (folder / "config.pbtxt").write_text(config)
-    (folder / "1" / "model.py").write_text(source)
