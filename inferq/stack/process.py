@@ -144,14 +144,14 @@ class Process:
 
     def log_lines(self) -> list[str]:
         """What it wrote since its last start."""
-        with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:
+        with suppress(OSError), self.program.log_path.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace").splitlines()
         return []
 
     def last_log_lines(self, count: int = 20) -> list[str]:
         """The end of what it wrote since its last start, complaints only if it made any: why it failed."""
-        with suppress(FileNotFoundError), self.program.log_path.open("rb") as log:
+        with suppress(OSError), self.program.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, end - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").splitlines()

@@ -94,6 +94,11 @@ class Up:
         """One of its processes, by its command line."""
         return next(pid for pid in descendants(self.process.pid) if words in command_line(pid))
 
+    def kill(self, words: str) -> None:
+        """SIGKILL for one of its processes, once that is there."""
+        wait_for(lambda: any(words in command_line(pid) for pid in descendants(self.process.pid)))
+        os.kill(self.child(words), signal.SIGKILL)
+
     def end(self) -> None:
         """Kill it if it still runs, and close its pipes."""
         self.process.kill()
@@ -292,6 +297,40 @@ def test_an_engine_that_dies_again_and_again_is_tried_ever_later_and_the_rest_st
     mark.unlink()
     up.read_until("^triton restarted")
     wait_for(lambda: up.health()["status"] == "ready")
+
+
+def test_an_engine_that_hangs_in_its_restart_is_tried_again_and_the_rest_stays(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    file = model_of(tmp_path / "models", "lost", "")
+    up = start_up(models=str(tmp_path / "models"))
+    up.wait_ready()
+    api, worker = up.child("-m api"), up.child("workers inference")
+    source = file.read_text()
+    file.unlink()
+    os.kill(up.child("bin/tritonserver"), signal.SIGKILL)
+    for seconds in ("1", "2"):
+        up.read_until(rf"^triton can't start, restarting in {seconds} s")
+        assert up.read_until("") == f"  | Python model file not found in '{file}'"
+    assert (up.child("-m api"), up.child("workers inference")) == (api, worker)
+    file.write_text(source)
+    up.read_until("^triton restarted")
+    wait_for(lambda: up.health()["status"] == "ready")
+
+
+def test_an_api_and_a_worker_that_die_again_and_again_come_back_ever_later_and_the_rest_stays(
+    start_up: StartUp, start_valkey: StartValkey, engine: TritonServer
+) -> None:
+    up = start_up(redis_url=start_valkey().url, engine=engine.grpc_address)
+    up.wait_ready()
+    courier = up.child("workers webhooks")
+    for words, name in (("workers inference", "worker-1"), ("-m api", "api-1")):
+        for seconds in ("0.5", "1", "2"):
+            up.kill(words)
+            up.read_until(rf"^{name} ended with signal 9 \(SIGKILL\), restarting in {seconds} s")
+            up.read_until(f"^{name} restarted")
+    wait_for(lambda: up.health()["status"] == "ready" and up.health()["workers"] >= 1)
+    assert up.child("workers webhooks") == courier
 
 
 def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up: StartUp) -> None:
