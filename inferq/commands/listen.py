@@ -47,8 +47,8 @@ def own_secret(data: Path, tenant: str) -> str:
         return secret_of(data, tenant)
     except OSError as exc:
         raise CommandFailed(
-            f"there is no secret to verify messages with: {exc.filename}: {exc.strerror}",
-            f"Give --secret or {SECRET_VARIABLE}, or start `inferq up` first: it makes one there.",
+            f"there is no secret in {exc.filename}: {exc.strerror}",
+            f"Start `inferq up` first, which makes one, or name its --data; `inferq listen` takes {SECRET_VARIABLE} too.",
         ) from exc
 
 
