@@ -48,7 +48,7 @@ def own_secret(data: Path, tenant: str) -> str:
     except OSError as exc:
         raise CommandFailed(
             f"there is no secret in {exc.filename}: {exc.strerror}",
-            f"Start `inferq up` first, which makes one, or name its --data; `inferq listen` takes {SECRET_VARIABLE} too.",
+            f"Start `inferq up` first, or name its --data; `inferq listen` also takes {SECRET_VARIABLE}.",
         ) from exc
 
 
