@@ -28,6 +28,8 @@ _ACCEPTED: Final = {
     InputKind.BYTES: ("any type",),
     InputKind.TENSOR: (NPY, JSON, OCTETS),
 }
+_OF_PICTURES: Final = (Datatype.UINT8, Datatype.FP16, Datatype.FP32, Datatype.FP64)
+_RANK_OF_PICTURES: Final = 3
 _AT_SIGN: Final = "; with curl, a file is `-F file=@NAME`, and without the @ it is the name that is sent"
 _CONFIG: Final = 'config.pbtxt (README, "Your own model")'
 _UTF8: Final = ("", "utf-8", "utf8", "us-ascii")
@@ -103,9 +105,12 @@ def _kind_hint(spec: InputSpec, upload: DraftUpload) -> str:
         return ""
     if spec.datatype is Datatype.BYTES:
         what, kinds = "a file or text", '"kind": "bytes"` or `"kind": "text"'
-    elif upload.media_type.startswith("image/") or is_picture(upload.data):
-        what, kinds = "a picture", '"kind": "image"'
+        is_possible = all(dim in (1, -1) for dim in spec.dims)
     else:
+        what, kinds = "a picture", '"kind": "image"'
+        is_sent = upload.media_type.startswith("image/") or is_picture(upload.data)
+        is_possible = is_sent and spec.datatype in _OF_PICTURES and len(spec.dims) == _RANK_OF_PICTURES
+    if not is_possible:
         return ""
     return f" To take {what}, the input needs `{kinds}` in the `inferq` parameter of the model's {_CONFIG}."
 

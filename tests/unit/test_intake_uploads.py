@@ -349,6 +349,21 @@ async def test_a_picture_for_an_input_of_tensors_is_told_how_the_input_becomes_o
         assert '`"kind": "image"` in the `inferq` parameter of the model\'s config.pbtxt' in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        InputSpec("x", Datatype.INT64, (8, 8, 3)),
+        InputSpec("x", Datatype.UINT8, (8, 8)),
+        InputSpec("x", Datatype.BYTES, (2,)),
+    ],
+)
+async def test_no_input_is_told_of_a_kind_that_it_can_not_have(jpeg: bytes, spec: InputSpec) -> None:
+    gateway = Gateway(models=[replace(PIXELS, inputs=(spec,))])
+    for content_type in ("image/jpeg", "application/octet-stream"):
+        request = {"params": {"model": "pixels"}, "headers": {"Content-Type": content_type}}
+        assert "kind" not in (await gateway.refused(content=jpeg, **request))["detail"]
+
+
 async def test_raw_bytes_that_are_no_picture_are_told_nothing_of_pictures() -> None:
     problem = await Gateway(models=[PIXELS]).refused(params={"model": "pixels"}, content=b"\0" * 5)
     assert problem["detail"].endswith("got 5.")
