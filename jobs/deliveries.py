@@ -92,7 +92,7 @@ class Taken:
     @property
     def tenant(self) -> str:
         """Whose it is."""
-        return self.fields[b"tenant"].decode()
+        return self.fields.get(b"tenant", b"").decode()
 
     @property
     def _job_id(self) -> str:
@@ -102,13 +102,15 @@ class Taken:
 class Shares(NamedTuple):
     """What tenants hold of a worker's places, and how many times what is left free each may hold.
 
-    That is `of_any`, or `of_good` for what goes to one of the `good` hosts.
+    That is `of_any`, or `of_good` and `of_slow` for what goes to one of the `good` hosts and of the `slow` ones.
     """
 
     held: Mapping[str, int] = MappingProxyType({})
     of_any: int = 1_000_000
     of_good: int = 1_000_000
+    of_slow: int = 1_000_000
     good: Sequence[str] = ()
+    slow: Sequence[str] = ()
 
 
 UNSHARED: Final = Shares()
@@ -169,9 +171,9 @@ class Deliveries:
 
         To a host go no more than `rooms` says, or `room` where it is not listed, for a tenant no more than its share.
         """
-        held, of_any, of_good, good = shares
-        lists = (len(good), *good, len(held), *_flat(held), *_flat(rooms))
-        arguments = (self._clock_ms(), limit, lease_ms, room, of_any, of_good, *lists)
+        held, of_any, of_good, of_slow, good, slow = shares
+        lists = (len(good), *good, len(slow), *slow, len(held), *_flat(held), *_flat(rooms))
+        arguments = (self._clock_ms(), limit, lease_ms, room, of_any, of_good, of_slow, *lists)
         (reply,) = await self._connection.run(Call(*arguments, script="take"))
         now_ms, dropped, next_due_ms, *taken = reply
         return Hand([_taken(int(now_ms), *item) for item in taken], int(now_ms), int(float(next_due_ms)), dropped)

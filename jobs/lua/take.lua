@@ -1,30 +1,16 @@
--- Hand out due deliveries to one worker, no more to a host than it has room for, and to a tenant than its share. Each is
--- leased: in the queue itself, where it is due again when the lease is over, and by the mark that arq's own workers set.
--- What a host or tenant has no room for waits outside the queue, in a line of the two, first come first served, and hides
--- nothing that is due for others.
--- KEYS none.  ARGV now override, free places, lease ms, room of a host that is not listed, how many times what is left
---   free a tenant may hold, the same for good hosts; how many good hosts, these; how many tenants hold places, for each
---   tenant, held; then per host with a room of its own: host, room
+-- Hand out due deliveries to one worker, no more to a host than it has room for, and to a tenant than its share. Each
+-- is leased: in the queue itself, where it is due again when the lease is over, and by the mark that arq's own workers
+-- set. What a host or tenant has no room for waits outside the queue, in a line of the two, first come first served, and
+-- hides nothing that is due for others.
+-- KEYS none.  ARGV now override, free places, lease ms, then what read_places takes
 -- Replies {now, entries dropped, next due ms or 0, {delivery, lease expiry ms, {field, value...} of the delivery, the
 --   same of its job's record}...}. Entries that are no delivery, or one that has ended, are dropped.
--- uses: prelude
+-- uses: prelude places
 
 local MOST_LOOKED_AT, MOST_TAKEN, ELSEWHERE_MS, LOOK_AGAIN_MS = 250, 500, 1000, 50
-local now, free, lease_ms, rooms, held, is_good = now_ms(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), {}, {}, {}
+local now, lease_ms = now_ms(ARGV[1]), tonumber(ARGV[3])
 local places, taken, parked, dropped, has_queue = {}, {}, {}, {}, {}
-local tenants_at = 8 + tonumber(ARGV[7])
-local hosts_at = tenants_at + 1 + 2 * tonumber(ARGV[tenants_at])
-for i = 8, tenants_at - 1 do is_good[ARGV[i]] = true end
-for i = tenants_at + 1, hosts_at - 1, 2 do held[ARGV[i]] = tonumber(ARGV[i + 1]) end
-for i = hosts_at, #ARGV, 2 do rooms[ARGV[i]] = tonumber(ARGV[i + 1]) end
-
--- How many more may go to a host for a tenant; one more while it holds less than its share of what is left free then.
-local function room(host, tenant)
-  local left = free - #taken
-  local share = tonumber(is_good[host] and ARGV[6] or ARGV[5])
-  local in_share = math.ceil((share * left - (held[tenant] or 0)) / (share + 1))
-  return math.max(0, math.min(rooms[host] or tonumber(ARGV[4]), left, in_share, MOST_TAKEN - #taken))
-end
+local most = math.min(tonumber(ARGV[2]), MOST_TAKEN)
 
 local function place(delivery, due)
   places[#places + 1], places[#places + 2] = text(due), delivery
@@ -32,8 +18,7 @@ end
 
 local function take(delivery, host, tenant)
   if redis.call('SET', arq_in_progress_key(delivery), '1', 'PX', text(lease_ms), 'NX') then
-    rooms[host] = (rooms[host] or tonumber(ARGV[4])) - 1
-    held[tenant] = (held[tenant] or 0) + 1
+    took(host, tenant)
     local job = redis.call('HGETALL', job_key(job_of(delivery)))
     if #job == 0 then job = redis.call('HGETALL', gone_key(job_of(delivery))) end
     taken[#taken + 1] = {delivery, text(now + lease_ms), redis.call('HGETALL', delivery_key(delivery)), job}
@@ -43,13 +28,13 @@ local function take(delivery, host, tenant)
   end
 end
 
-local function serve(line)
-  local host, tenant = string.match(line, '^(%S+) ?(.*)$')
-  local most = room(host, tenant)
-  local first = most > 0 and redis.call('ZPOPMIN', waiting_key(line), most) or {}
+local function serve(line, at_most)
+  local host, tenant = string.match(line, '^(%S*) ?(.*)$')
+  local count = math.min(room(host, tenant), at_most, most - #taken)
+  local first = count > 0 and redis.call('ZPOPMIN', waiting_key(line), count) or {}
   for i = 1, #first, 2 do
     local found = redis.call('HMGET', delivery_key(first[i]), 'status', 'tenant')
-    if found[1] == 'pending' then take(first[i], host, found[2]) end
+    if found[1] == 'pending' then take(first[i], host, found[2] or '') end
   end
   has_queue[line] = redis.call('EXISTS', waiting_key(line)) == 1
   if has_queue[line] then
@@ -61,7 +46,7 @@ end
 
 local function look_at(delivery, due)
   local fields = redis.call('HMGET', delivery_key(delivery), 'host', 'status', 'next_ms', 'tenant')
-  local host, status, next_ms, tenant = unpack(fields)
+  local host, status, next_ms, tenant = fields[1] or '', fields[2], fields[3], fields[4] or ''
   if status ~= 'pending' then
     dropped[#dropped + 1] = delivery
     return
@@ -78,15 +63,18 @@ local function look_at(delivery, due)
 end
 
 even_when_full()
-for _, line in ipairs(redis.call('ZRANGE', WAITING_HOSTS, 0, MOST_LOOKED_AT - 1)) do serve(line) end
+read_places(ARGV[2], ARGV, 4)
+local has_more_lines = redis.call('ZCARD', WAITING_HOSTS) > MOST_LOOKED_AT
+local lines = redis.call('ZRANGE', WAITING_HOSTS, 0, MOST_LOOKED_AT - 1)
+for _, line in ipairs(lines) do serve(line, 1) end  -- one each, before any gets what is left
+for _, line in ipairs(has_more_lines and {} or lines) do serve(line, most) end
 local due = redis.call('ZRANGEBYSCORE', DELIVERIES, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, MOST_LOOKED_AT)
 for i = 1, #due, 2 do
-  if #taken < math.min(free, MOST_TAKEN) then look_at(due[i], due[i + 1]) end
+  if #taken < most then look_at(due[i], due[i + 1]) end
 end
 if #parked > 0 then redis.call('ZREM', DELIVERIES, unpack(parked)) end
 if #dropped > 0 then redis.call('ZREM', DELIVERIES, unpack(dropped)) end
 if #places > 0 then redis.call('ZADD', DELIVERIES, unpack(places)) end
 local next_due = redis.call('ZRANGE', DELIVERIES, 0, 0, 'WITHSCORES')[2] or '0'
-local has_more = redis.call('ZCARD', WAITING_HOSTS) > MOST_LOOKED_AT
-if has_more then next_due = text(now + LOOK_AGAIN_MS) end
+if redis.call('ZCARD', WAITING_HOSTS) > MOST_LOOKED_AT then next_due = text(now + LOOK_AGAIN_MS) end
 return {text(now), #dropped, next_due, unpack(taken)}

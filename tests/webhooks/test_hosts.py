@@ -6,7 +6,7 @@ import asyncio
 import resource
 import socket
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_address
 from time import monotonic
@@ -25,7 +25,7 @@ from tests.support.receiver import Receiver, receiving
 from tests.support.stores import Clock, Rig, a_result, a_submission
 from tests.support.webhooks import LEASE_MS, SECRET, Outbox
 from tests.webhooks.rig import Worker, running_worker
-from workers.webhooks.hosts import FIRST_LIMIT, LONGEST_PAUSE_SECONDS, MOST_GOOD, OPENS_AFTER, Hosts, Pace
+from workers.webhooks.hosts import FIRST_LIMIT, LONGEST_PAUSE_SECONDS, MOST_GATES, MOST_GOOD, OPENS_AFTER, Hosts, Pace
 from workers.webhooks.places import Places
 from workers.webhooks.resolver import SystemResolver
 
@@ -96,14 +96,34 @@ def test_hosts_that_did_well_are_remembered_until_they_do_not() -> None:
     hosts = Hosts(most=8)
     send(hosts, Pace.PROMPT)
     assert list(hosts.good) == [HOST]
+    assert list(hosts.slow) == []
     send(hosts, Pace.SLOW)
-    assert list(hosts.good) == []
+    assert (list(hosts.good), list(hosts.slow)) == ([], [HOST])
     for number in range(MOST_GOOD + 10):
         for host in (HOST, f"{number}.example"):
             hosts.begun(host)
             hosts.ended(host, Pace.PROMPT, 0)
     assert len(hosts.good) == MOST_GOOD
     assert HOST in hosts.good, "the one that was sent to last stays"
+
+
+def test_of_hosts_that_did_badly_the_latest_are_remembered() -> None:
+    hosts = Hosts(most=8)
+    hosts.begun("busy.example")
+    for number in range(MOST_GATES + 10):
+        hosts.begun(f"{number}.example")
+        hosts.ended(f"{number}.example", Pace.SLOW, 0)
+    assert len(hosts.slow) == MOST_GATES - 1
+    assert hosts.slow[-1] == f"{MOST_GATES + 9}.example"
+    hosts.ended("busy.example", Pace.PROMPT, 0)
+
+
+async def test_a_worker_that_remembers_thousands_of_hosts_is_handed_messages(rig: Rig) -> None:
+    outbox = Outbox(rig)
+    (one,) = await submit_to(outbox, "fine")
+    bad = names("bad", 5000)
+    hand = await outbox.hand(shares=share({}, good=names("good", 5000), slow=bad), **dict.fromkeys(bad, 1))
+    assert [taken.id for taken in hand.taken] == [one]
 
 
 def test_places_are_held_by_tenants() -> None:
@@ -154,8 +174,8 @@ async def test_hosts_that_wait_are_served_in_turn(rig: Rig) -> None:
     assert hosts == [["a", "b", "c"]] * 3
 
 
-def share(held: dict[str, int], *good: str) -> Shares:
-    return Shares(held, of_any=2, of_good=6, good=[f"{name}.example" for name in good])
+def share(held: dict[str, int], *, good: Sequence[str] = (), slow: Sequence[str] = ()) -> Shares:
+    return Shares(held, 2, 6, 1, *([f"{name}.example" for name in names] for names in (good, slow)))
 
 
 def names(prefix: str, count: int) -> list[str]:
@@ -187,9 +207,40 @@ async def test_a_host_that_did_well_has_room_beside_its_tenants_bad_ones(rig: Ri
     outbox = Outbox(rig)
     await submit_to(outbox, *names("bad", 20))
     good = await submit_to(outbox, "good", "unknown")
-    taken = (await outbox.hand(18, shares=share({}, "good"))).taken
+    taken = (await outbox.hand(18, shares=share({}, good=["good"]))).taken
     assert len(taken) == 13
     assert taken[-1].id == good[0]
+
+
+async def test_hosts_that_were_slow_leave_room_for_hosts_that_nobody_knows_of(rig: Rig) -> None:
+    outbox = Outbox(rig)
+    slow = names("slow", 20)
+    await submit_to(outbox, *slow)
+    unknown = await submit_to(outbox, *names("unknown", 5))
+    taken = (await outbox.hand(18, shares=share({}, slow=slow))).taken
+    assert [taken.id for taken in taken][9:] == unknown[:3], "nine of eighteen places, and three more make twelve"
+
+
+async def test_each_line_is_given_one_before_any_is_given_more(rig: Rig) -> None:
+    outbox = Outbox(rig)
+    await submit_to(outbox, *["long"] * 5, *["short"] * 2, "last")
+    await outbox.hand(room=0)
+    hosts = [taken.host.partition(".")[0] for taken in (await outbox.hand(6)).taken]
+    assert sorted(hosts[:3]) == ["last", "long", "short"]
+    assert sorted(hosts[3:]) in (["long", "long", "long"], ["long", "long", "short"])
+
+
+async def test_with_more_lines_than_are_looked_at_each_is_given_one(rig: Rig) -> None:
+    outbox = Outbox(rig)
+    hosts = names("full", 260)
+    await submit_to(outbox, *hosts, *hosts)
+    for _ in range(3):
+        await outbox.hand(room=0)
+    taken = []
+    for _ in range(2):
+        rig.clock.advance(1)
+        taken += [taken.host for taken in (await outbox.hand(260)).taken]
+    assert len(set(taken)) == 260
 
 
 async def test_tenants_that_share_a_host_wait_in_lines_of_their_own(rig: Rig) -> None:

@@ -14,6 +14,8 @@ OPENS_AFTER: Final = 5
 """So many sends in a row that ran out of time open a host's breaker."""
 MOST_GOOD: Final = 500
 """So many hosts that did well are remembered, those that were sent to last."""
+MOST_GATES: Final = 2_000
+"""So many hosts with a bad past are, besides those that have something in flight."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -81,6 +83,11 @@ class Hosts:
         return tuple(self._good)
 
     @property
+    def slow(self) -> Sequence[str]:
+        """Hosts whose last send was slow."""
+        return tuple(host for host, gate in self._gates.items() if gate.slow_in_a_row)
+
+    @property
     def first_room(self) -> int:
         """What a host without a gate may be given."""
         return min(FIRST_LIMIT, self._most)
@@ -98,10 +105,18 @@ class Hosts:
         """It was sent, or not: how its host kept pace."""
         gate = self._gates[host]
         gate.ended(pace, now)
+        self._gates[host] = self._gates.pop(host)
         if gate.is_plain:
             del self._gates[host]
+        elif len(self._gates) > MOST_GATES:
+            self._forget_oldest()
         self._good.pop(host, None)
         if pace is Pace.PROMPT:
             self._good[host] = None
             if len(self._good) > MOST_GOOD:
                 del self._good[next(iter(self._good))]
+
+    def _forget_oldest(self) -> None:
+        idle = next((host for host, gate in self._gates.items() if not gate.in_flight), None)
+        if idle is not None:
+            del self._gates[idle]

@@ -12,6 +12,9 @@ SHARE: Final = 2
 GOOD_SHARE: Final = 6
 """The same for sends to hosts that did well lately: what a tenant's other hosts can't take from these."""
 
+SLOW_SHARE: Final = 1
+"""The same for sends to hosts that ran out of time the last time: what these can't take from hosts nobody knows of."""
+
 
 class Places:
     """A place is held while a message is in hand, and then for as long as the lookup of its host's name goes on."""

@@ -33,7 +33,7 @@ from workers.process import Loops, ProcessWorker
 from workers.webhooks.courier import Courier
 from workers.webhooks.hosts import Hosts, Pace
 from workers.webhooks.measures import Measures
-from workers.webhooks.places import GOOD_SHARE, SHARE, Places
+from workers.webhooks.places import GOOD_SHARE, SHARE, SLOW_SHARE, Places
 from workers.webhooks.resolver import Resolve, SystemResolver
 from workers.webhooks.sender import Fault, Sender
 from workers.webhooks.settings import WebhookWorkerSettings
@@ -201,7 +201,7 @@ class WebhookWorker(ProcessWorker):
             lease_ms=round((self._settings.webhook_timeout_seconds + _LEASE_MARGIN_SECONDS) * 1000),
             room=self._hosts.first_room,
             rooms=self._hosts.rooms(now),
-            shares=Shares(self._places.held, SHARE, GOOD_SHARE, self._hosts.good),
+            shares=Shares(self._places.held, SHARE, GOOD_SHARE, SLOW_SHARE, self._hosts.good, self._hosts.slow),
         )
         if hand.dropped:
             log.warning("%d entries of the queue were no deliveries and are dropped", hand.dropped)
