@@ -1,7 +1,7 @@
 -- Hand out due deliveries to one worker, no more to a host than it has room for, and to a tenant than its share. Each
 -- is leased: in the queue itself, where it is due again when the lease is over, and by the mark that arq's own workers
--- set. What a host or tenant has no room for waits outside the queue, in a line of the two, first come first served, and
--- hides nothing that is due for others.
+-- set. What a host or tenant has no room for waits outside the queue, in a line of the two, first come first served,
+-- and hides nothing that is due for others.
 -- KEYS none.  ARGV now override, free places, lease ms, then what read_places takes
 -- Replies {now, entries dropped, next due ms or 0, {delivery, lease expiry ms, {field, value...} of the delivery, the
 --   same of its job's record}...}. Entries that are no delivery, or one that has ended, are dropped.
