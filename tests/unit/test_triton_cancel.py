@@ -35,6 +35,16 @@ async def test_canceled_calls_are_canceled_in_the_engine_too(scripted: ScriptedT
     assert client.in_flight == 0
 
 
+async def test_a_short_call_that_is_left_ends_by_itself(scripted: ScriptedTriton, client: TritonClient) -> None:
+    """Triton may die of a cancellation that meets the end of the call."""
+    scripted.always("echo", "slow:0.02")
+    tasks = await in_flight(scripted, lambda: client.infer(call(), SECONDS))
+    tasks[0].cancel()
+    assert isinstance((await ended(tasks))[0], asyncio.CancelledError)
+    await scripted.until(lambda: scripted.in_flight == 0)
+    assert scripted.cancellations == 0
+
+
 @pytest.mark.parametrize("model", ["echo", "many"])
 @pytest.mark.parametrize("leave", ["raise", "close", "drop"])
 async def test_a_call_that_is_left_in_any_way_is_canceled(

@@ -24,6 +24,9 @@ _REST_SECONDS: Final = 1.0
 _FAREWELL_SECONDS: Final = 1.0
 """How long `close` waits at most for the last operations to end."""
 
+_LENIENCE_SECONDS: Final = 0.1
+"""How long a call that was left may go on before it is cancelled; most have ended by then."""
+
 _READY: Final = grpc.ChannelConnectivity.READY
 _BROKEN: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
@@ -130,16 +133,16 @@ class Endpoint:
             raise EngineUnavailable("The connection to the engine was closed.") from exc
         finally:
             if not call.done():
-                # A call that is only dropped lives on in the engine. The public cancel() would also cancel gRPC's task.
-                call._cancel("the caller left")
                 self._see_off(call)
 
     def _see_off(self, call: Any) -> None:
-        """Keep hold of a cancelled call until gRPC has let go of it, so that `close` can wait for that."""
-        if isinstance(call, grpc.aio.UnaryUnaryCall) and not self._loop.is_closed():
-            task = self._loop.create_task(_end_of(call))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+        """Have a call that was left ended, and keep hold of it until gRPC has let go of it: `close` waits for that."""
+        if self._is_closed or self._loop.is_closed():
+            _cancel(call)
+            return
+        task = self._loop.create_task(_ended(call))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     def _failure(self, exc: grpc.aio.AioRpcError) -> JobFailure:
         failure = failure_of(exc.code(), exc.details())
@@ -157,6 +160,24 @@ class Endpoint:
             await asyncio.wait(last, timeout=_FAREWELL_SECONDS)
 
 
+async def _ended(call: Any) -> None:
+    """Return once a call is over; it is cancelled when it does not end by itself.
+
+    Not at once: Triton 2.51 may die (SIGSEGV) of a cancellation that meets the end of its call, and most calls are
+    short. Measured with calls of 0 to 4 ms: one death in about 6,000.
+    """
+    end = asyncio.ensure_future(_end_of(call))
+    await asyncio.wait({end}, timeout=_LENIENCE_SECONDS)
+    if not call.done():
+        _cancel(call)
+    await end
+
+
 async def _end_of(call: Any) -> None:
     with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-        await call
+        await (call if isinstance(call, grpc.aio.UnaryUnaryCall) else call.code())
+
+
+def _cancel(call: Any) -> None:
+    """A call that is only dropped lives on in the engine. The public cancel() would also cancel gRPC's task."""
+    call._cancel("the caller left")
