@@ -60,7 +60,7 @@ async def test_a_name_that_a_page_gave_this_machine_opens_nothing(
     """T: Config: DNS rebinding makes page and service one origin for the browser."""
     port = product_url.rpartition(":")[2]
     shown = rendered(f"http://rebound.example:{port}/models")
-    assert "urn:inferq:problem:forbidden" in shown
+    assert "urn:inferq:problem:foreign_page" in shown
     assert "efficientnet_lite0" not in shown
 
 
