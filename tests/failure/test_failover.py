@@ -10,6 +10,7 @@ import pytest
 from inferq.stack import StackEnvironment
 from tests.failure.sentinels import Cluster, sentinels
 from tests.failure.site import Site, assert_all_succeed, frozen, holds, load, site
+from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server, pytest.mark.slow]
 
