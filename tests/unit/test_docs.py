@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from google.protobuf import text_format
 
 from inferq.cli import app
 from inferq.stack.environment import PATH_VARIABLE
 from jobs.settings import ENV_PREFIX
 from jobs.variables import KNOWN, unknown_variables
 from tools.render_docs import BLOCKS, PROCESSES, default_text, rendered
+from workers.triton.parameter import KEY, parse
+from workers.triton.pb.inference_pb2 import ModelConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
@@ -111,6 +114,17 @@ def test_the_python_examples_are_python() -> None:
     assert examples
     for code in examples:
         compile(code, "README.md", "exec")
+
+
+def test_every_model_configuration_in_the_documents_can_be_read_with_the_parameter_in_it() -> None:
+    text_of_all = "\n".join(map(text_of, DOCUMENTS))
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text_of_all, re.DOTALL | re.MULTILINE)
+    configurations = [block for block in blocks if re.match(r"(?:name|backend|platform|parameters)\b[^\n]*[:{]", block)]
+    assert configurations
+    for text in configurations:
+        parameters = text_format.Parse(text, ModelConfig()).parameters
+        for key in {KEY} & set(parameters):
+            parse(parameters[key].string_value)
 
 
 def test_the_changelog_has_a_place_for_what_comes() -> None:
