@@ -9,6 +9,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -50,21 +51,18 @@ class Caller:
 
 
 class Failures:
-    """Failed attempts by address, so that nobody can go on guessing; who was let in before is not locked out by others.
+    """Failed attempts by address, so that who has no valid key is told to slow down.
 
     Pure: `now` is in seconds. It remembers a bounded number of addresses, the latest ones.
     """
 
     def __init__(self) -> None:
         self._failed: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
-    def seconds_locked(self, address: str, digest: bytes, now: float) -> float:
-        """For how long this key is not even looked at from this address; 0 where it is."""
+    def seconds_locked(self, address: str, now: float) -> float:
+        """For how long further failures from this address are too many; 0 where they are not."""
         begun_at, count = self._failed.get(address, (now, 0))
-        if count < MAX_FAILURES or (address, digest) in self._known:
-            return 0.0
-        return max(begun_at + WINDOW_SECONDS - now, 0.0)
+        return max(begun_at + WINDOW_SECONDS - now, 0.0) if count >= MAX_FAILURES else 0.0
 
     def failed(self, address: str, now: float) -> None:
         """Count an attempt."""
@@ -75,13 +73,6 @@ class Failures:
         self._failed.move_to_end(address)
         if len(self._failed) > _REMEMBERED:
             self._failed.popitem(last=False)
-
-    def succeeded(self, address: str, digest: bytes) -> None:
-        """Remember who was let in."""
-        self._known[address, digest] = None
-        self._known.move_to_end((address, digest))
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
 
 
 class Gate:
@@ -100,12 +91,15 @@ class Gate:
     ) -> None:
         """`on_change` is called when other keys than before let somebody in."""
         self.is_needed = is_needed
+        self.refresh_seconds = REFRESH_SECONDS
         self._api_keys = api_keys
         self._origins = origins
         self._on_change = on_change
         self._live: Mapping[bytes, ApiKey] | None = None
         self._read_at: float | None = None
         self._failures = Failures()
+        self._looking = asyncio.Lock()
+        self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
@@ -137,29 +131,33 @@ class Gate:
         return Caller(key.tenant, key)
 
     async def _key(self, token: bytes, address: str) -> ApiKey:
+        """The key of this token. A valid one is let in whatever else its address sent: nobody guesses 256 bits."""
+        key = await self._find(digest_of(token)) if is_token(token) else None
+        if key is not None:
+            return key
         now = monotonic()
-        digest = digest_of(token)
-        locked_seconds = self._failures.seconds_locked(address, digest, now)
+        locked_seconds = self._failures.seconds_locked(address, now)
         if locked_seconds:
             raise Problem(
                 ProblemCode.TOO_MANY_ATTEMPTS,
                 "Too many requests without a valid API key came from this address. Try again later.",
                 headers={"Retry-After": str(int(locked_seconds) + 1)},
             )
-        key = await self._find(digest) if is_token(token) else None
-        if key is None:
-            self._failures.failed(address, now)
-            raise unauthenticated()
-        self._failures.succeeded(address, digest)
-        return key
+        self._failures.failed(address, now)
+        raise unauthenticated()
 
     async def _find(self, digest: bytes) -> ApiKey | None:
-        """The live key of this hash; a key counts from its creation, so the copy is renewed where it lacks it."""
+        """The live key of this hash; a key counts from its creation, so the copy is renewed where it lacks it.
+
+        However many ask for one that is lacking, Redis is asked a few times a second.
+        """
         key = self._known(digest)
-        if key is None and self._read_at is not None and monotonic() - self._read_at > _LOOK_AGAIN_SECONDS:
-            await self.refresh()
-            key = self._known(digest)
-        return key
+        if key is not None:
+            return key
+        async with self._looking:
+            if self._read_at is not None and monotonic() - self._read_at > _LOOK_AGAIN_SECONDS:
+                await self.refresh()
+        return self._known(digest)
 
     def _known(self, digest: bytes) -> ApiKey | None:
         key = (self._live or {}).get(digest)
@@ -171,19 +169,28 @@ class Gate:
         live = await self._api_keys.live()
         if self._live is not None and live is None:
             live = {}  # somebody emptied Redis: that must not open a service that asked for keys
-        is_other = live != self._live
+        is_first, is_other = self._read_at is None, live != self._live
         self._live, self._read_at = live, begun_at
+        if is_first and self.is_open:
+            log.warning("there is no API key, so whoever connects may do everything; make one: inferq keys create NAME")
         if is_other:
             self._on_change()
 
+    def changed(self) -> None:
+        """Refresh now: somebody made or revoked a key, or may have without being heard."""
+        self._changed.set()
+
     async def run(self) -> None:
-        """Refresh every second until cancelled."""
+        """Refresh every second, and whenever keys changed, until cancelled."""
         while True:
+            self._changed.clear()
             try:
                 await self.refresh()
             except StoreError as exc:
                 log.debug("API keys can't be read: %s", exc)
-            await asyncio.sleep(REFRESH_SECONDS * random.uniform(0.8, 1.2))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.refresh_seconds * random.uniform(0.8, 1.2)):
+                    await self._changed.wait()
 
 
 def unauthenticated() -> Problem:

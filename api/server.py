@@ -161,8 +161,6 @@ class _Server(uvicorn.Server):
         for listening in sockets or ():
             name = listening.getsockname()
             log.info("listening", url=address(*name[:2]) if isinstance(name, tuple) else name)
-        if self._services.gate.is_open:
-            log.warning("there is no API key, so whoever connects may do everything; make one: inferq keys create NAME")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let waiting requests answer with what is known, and then finish."""

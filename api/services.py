@@ -23,6 +23,7 @@ from api.waiters import CHANNELS, Waiters
 from jobs.apikeys import ApiKeys
 from jobs.connection import StoreError, StoreUnavailable
 from jobs.gather import Gatherer
+from jobs.keys import API_KEYS_CHANNEL
 from jobs.listener import Listener
 from jobs.loops import end
 from jobs.metrics import measured
@@ -115,7 +116,8 @@ class Services:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the loops while the context lasts; on the way out nothing is left behind, the store included."""
-        listener = Listener(self.store.connection, CHANNELS, self.waiters.on_ids, self._on_gap)
+        channels = (*CHANNELS, API_KEYS_CHANNEL)
+        listener = Listener(self.store.connection, channels, self._on_message, self._on_gap)
         runs = (self.catalog.run, self.gate.run, self.pressure.run, listener.run, self.probe.run)
         loops = [asyncio.create_task(_keep_running(run)) for run in runs]
         try:
@@ -128,8 +130,15 @@ class Services:
             await self._looks.close()
             await self.store.close()
 
+    def _on_message(self, channel: str, ids: list[str]) -> None:
+        if channel == API_KEYS_CHANNEL:
+            self.gate.changed()
+        else:
+            self.waiters.on_ids(channel, ids)
+
     def _on_gap(self) -> None:
         self.probe.look_again()
+        self.gate.changed()
         self.waiters.wake_all()
 
 

@@ -22,6 +22,8 @@ _TOKEN: Final = re.compile(rb"inferq_[A-Za-z0-9_-]{43}")
 _MODEL: Final = re.compile(r"[^\s/,\x00-\x20\x7f]{1,255}")
 """A folder's name; without spaces and commas, which stand between names."""
 MAX_WEIGHT: Final = 1000
+_TELL: Final = Call("PUBLISH", keys.API_KEYS_CHANNEL, "")
+"""Apis that hear it read the keys anew; one that does not reads them within about a second all the same."""
 
 
 class KeyScope(StrEnum):
@@ -128,6 +130,7 @@ class ApiKeys:
         (is_new,) = await self._connection.run(Call("HSETNX", keys.API_KEYS_KEY, name, codec.encode(key.to_plain())))
         if not is_new and await self._stored(name) != key:  # equal: our own call, repeated after a lost reply
             raise KeyRefused(f"there is, or was, a key called {name!r}; names are not used again")
+        await self._connection.run(_TELL)
         if weight is not None:
             await self._connection.run(Call("HSET", keys.WEIGHTS_KEY, tenant, weight))
         return token
@@ -156,7 +159,7 @@ class ApiKeys:
             return
         ((seconds, _),) = await self._connection.run(Call("TIME"))
         revoked = key.to_plain() | {"revoked_ms": int(seconds) * 1000}
-        await self._connection.run(Call("HSET", keys.API_KEYS_KEY, name, codec.encode(revoked)))
+        await self._connection.run(Call("HSET", keys.API_KEYS_KEY, name, codec.encode(revoked)), _TELL)
 
     async def _stored(self, name: str) -> ApiKey | None:
         (raw,) = await self._connection.run(Call("HGET", keys.API_KEYS_KEY, name))

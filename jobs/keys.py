@@ -34,6 +34,7 @@
 | `arq:job:{delivery}` | string | 7 days, at most until the delivery ends | arq's job, in arq's own form |
 | `arq:in-progress:{delivery}`, `arq:retry:{delivery}` | string | a lease; a day | what arq notes of a running job |
 | `inferq:announced` | channel | | that there are new deliveries |
+| `inferq:key` | channel | | that an API key was made or revoked |
 """
 
 import re
@@ -57,6 +58,7 @@ CANCEL_CHANNEL: Final = f"{PREFIX}cancel"
 DELIVERIES_QUEUE: Final = f"{PREFIX}webhooks"
 WAITING_HOSTS_KEY: Final = f"{PREFIX}waiting"
 ANNOUNCED_CHANNEL: Final = f"{PREFIX}announced"
+API_KEYS_CHANNEL: Final = f"{PREFIX}key"
 
 ID_LENGTH: Final = 32
 _ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)

@@ -22,6 +22,7 @@ from inferq.stack.ports import free_port
 from tests.api.conftest import emptied
 from tests.api.harness import MODEL, Backend, Hand, floats, fp32_input, open_hand
 from tests.api.processes import api_process, connect, environment, run_api
+from tests.support.processes import wait_for
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
 
@@ -332,6 +333,17 @@ async def test_listening_for_strangers_without_a_key_is_refused_in_one_line(back
     (line,) = ended.stderr.splitlines()
     assert "inferq keys create" in line
     assert "INFERQ_ALLOW_UNAUTHENTICATED" in line
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_an_api_without_a_key_warns_at_its_start(backend: Backend, tmp_path: Path, host: str) -> None:
+    """T: Config."""
+    with api_process(tmp_path / "log", redis_url=backend.url, host=host, allow_unauthenticated=1) as server:
+        wait_for(lambda: any("there is no API key" in line["event"] for line in server.lines()))
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            await answers(client, "/jobs", 200)
+    (line,) = [line for line in server.lines() if "there is no API key" in line["event"]]
+    assert line["level"] == "warning"
 
 
 async def test_an_inherited_socket_for_strangers_is_refused_too(backend: Backend) -> None:
