@@ -134,6 +134,7 @@ class EmbeddedStack:
         self._listener: socket.socket | None = None
         self._lock: int | None = None
         self._metrics = MetricsPorts()
+        self._unread: dict[str, str] = {}
 
     async def __aenter__(self) -> EmbeddedStack:
         loop = asyncio.get_running_loop()
@@ -244,6 +245,7 @@ class EmbeddedStack:
             extra_flags=self.options.engine_flags,
         )
         await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
+        self._unread = triton.unread_models()
         return {
             "INFERQ_ENGINE": triton.grpc_address,
             "INFERQ_ENGINE_KEEPALIVE_SECONDS": str(ENGINE_KEEPALIVE_SECONDS),
@@ -288,6 +290,8 @@ class EmbeddedStack:
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         await self._supervisor.wait_ready(*workers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
+        for name, why in self._unread.items():  # all of them, since they are told nowhere else
+            self._report(f"model {name} can't be served: {why}")
         refused = await asyncio.to_thread(refused_models, address)
         for name in list(refused)[:TOLD_REFUSALS]:
             self._report(f"model {name} can't be served: {refused[name]}")

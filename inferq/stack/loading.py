@@ -20,6 +20,12 @@ FAILED = re.compile(
     r"E\d{4} .*(?P<said>\"(?:failed to load '.*' version |failed to load model '|Poll failed for model ).*)"
 )
 """After this one it ends, but only when all other models are loaded, which may take minutes."""
+UNREAD = re.compile(
+    r"E\d{4} .*\"(?:Poll failed for model (?:directory )?|failed to poll model )'(?P<model>[^']+)': (?P<why>.+)\""
+)
+"""A model that is none to Triton from then on: where it starts without, not even its index has it."""
+PLACE = re.compile(r"\[libprotobuf ERROR [^\]]*\] (?P<said>(?:Error parsing text-format \S+: )?(?P<place>.+))")
+"""Where in a `config.pbtxt` the fault is; the model is named by a line that follows."""
 
 
 class Progress(NamedTuple):
@@ -33,16 +39,36 @@ def progress_of(log: Iterable[str], *, may_fail: bool = False) -> Progress:
     """From the lines since Triton's start; with `may_fail` it starts without the models that can't be loaded."""
     loading: dict[str, None] = {}
     faults: dict[str, None] = {}
+    places: list[str] = []
     for line in log:
         if STARTED.search(line):
             return Progress()
+        if found := PLACE.match(line):
+            places.append(found["said"])
+            continue
         if found := LOADING.search(line):
             loading[found["model"]] = None
         elif found := LOADED.search(line):
             loading.pop(found["model"], None)
         elif found := NEVER.search(line) or (None if may_fail else FAILED.search(line)):
-            faults[found["said"]] = None
+            faults |= dict.fromkeys([*places, found["said"]])
+            places.clear()
     return Progress(_words(list(loading)), tuple(faults))
+
+
+def unread_models(log: Iterable[str]) -> dict[str, str]:
+    """The models that Triton, started without them, knows nothing of since it could not read them; and why not."""
+    unread: dict[str, str] = {}
+    place = ""
+    for line in log:
+        if STARTED.search(line):
+            break
+        if found := PLACE.match(line):
+            place = place or f": {found['place']}"
+        elif found := UNREAD.search(line):
+            unread[found["model"]] = found["why"] + place
+            place = ""
+    return unread
 
 
 def _words(models: list[str]) -> str:

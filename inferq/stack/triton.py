@@ -15,7 +15,7 @@ from pathlib import Path
 from inferq.stack.environment import PROJECT_ROOT, StackEnvironment
 from inferq.stack.errors import StackError
 from inferq.stack.flags import completed, may_fail
-from inferq.stack.loading import STARTING, Progress, progress_of
+from inferq.stack.loading import STARTING, Progress, progress_of, unread_models
 from inferq.stack.numpy2 import adapted_to_numpy2
 from inferq.stack.ports import LOOPBACK, free_port
 from inferq.stack.process import Process, Program
@@ -29,10 +29,11 @@ EXIT_TIMEOUT_SECONDS = 5
 """How long Triton lets running calls finish when told to stop; whoever needs more drains its callers first."""
 
 COMPLAINT = re.compile(
-    r"(?:E\d{4} \S+ \d+ \S+\] (?!\"CudaDriverHelper)|\[libprotobuf ERROR [^\]]*\] |(?=error: ))(?P<said>.+)"
+    r"(?:E\d{4} \S+ \d+ \S+\] (?!\"CudaDriverHelper)|\[libprotobuf ERROR [^\]]*\] |(?=error: )|\S*/(?=tritonserver: ))"
+    r"(?P<said>.+)"
 )
 """What its log says of models that it can't load, the place in a `config.pbtxt` included, without tables and source
-files; that it has no GPU is nothing wrong."""
+files, or, at its very start, of a flag that it doesn't know; that it has no GPU is nothing wrong."""
 
 CLIENT_PING_MS = 5000
 """Shortest interval between keepalive pings that a client may use: half of what our workers do."""
@@ -172,6 +173,10 @@ class TritonServer:
         if is_loading and not progress.faults and self.process.has_dead_children():
             return progress._replace(faults=(f"the process of a Python model has ended while {progress.doing}",))
         return progress
+
+    def unread_models(self) -> dict[str, str]:
+        """The models that it started without and doesn't even list, and why it could not read them."""
+        return unread_models(self.process.log_lines())
 
     def start(self, timeout_seconds: float = 120.0) -> None:
         """Start and wait until every model is ready; StackError with the end of its log when it isn't in time."""

@@ -459,6 +459,38 @@ def test_a_configuration_that_cannot_be_read_is_told_with_the_place_in_it(start_
     assert "Cuda" not in errors
 
 
+def models_of_which_two_can_not_be_read(repository: Path) -> None:
+    for name in ("fine", "broken", "renamed"):
+        model_of(repository, name, "")
+    (repository / "broken" / "config.pbtxt").write_text('backend: "python\n"\n')
+    config = repository / "renamed" / "config.pbtxt"
+    config.write_text(f'name: "other"\n{config.read_text()}')
+
+
+def test_a_model_that_triton_forgets_since_it_can_not_be_read_is_told_at_the_start(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    models_of_which_two_can_not_be_read(tmp_path / "models")
+    up = start_up(models=str(tmp_path / "models"), engine_flags=["--exit-on-error=false"])
+    up.wait_ready()
+    told = "\n".join(line for line in up.lines if "can't be served" in line)
+    assert re.search(
+        r"^model broken can't be served: failed to read text proto .*: 1:17: String literals", told, re.MULTILINE
+    )
+    assert re.search(r"^model renamed can't be served: .*other", told, re.MULTILINE)
+    assert shown_models(up) == [("fine", True)]
+
+
+def test_beside_a_good_model_one_that_can_not_be_read_ends_the_start_with_the_place(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    models_of_which_two_can_not_be_read(tmp_path / "models")
+    model_of(tmp_path / "models", "slow", "import time; time.sleep(20)")
+    _, errors = start_up(models=str(tmp_path / "models")).process.communicate(timeout=60)
+    assert "1:17: String literals cannot cross line boundaries." in errors
+    assert "Poll failed for model directory 'broken'" in errors
+
+
 def test_two_stacks_never_share_a_data_folder(start_up: StartUp) -> None:
     first = start_up()
     first.read_until("^valkey ready")

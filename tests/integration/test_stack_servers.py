@@ -122,6 +122,13 @@ def test_a_model_that_cannot_load_ends_the_start_with_the_reason(start_engine: S
 
 
 @pytest.mark.engine
+def test_a_flag_that_triton_does_not_know_is_named_and_not_all_those_that_it_knows(start_engine: StartEngine) -> None:
+    with pytest.raises(StackError) as failed:
+        start_engine([MODELS], extra_flags=("--http-thread-cont=8",))
+    assert failed.value.log_lines == ("tritonserver: unrecognized option '--http-thread-cont=8'",)
+
+
+@pytest.mark.engine
 def test_a_symbolic_link_leads_to_models_where_triton_could_not_load_them(
     start_engine: StartEngine, tmp_path: Path
 ) -> None:
