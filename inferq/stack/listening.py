@@ -5,6 +5,7 @@ Owns which addresses others than this machine's users can reach. Must not accept
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 
@@ -26,8 +27,14 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise StackError(f"can't listen on {host}:{port}: {error.strerror}") from error
+        raise StackError(f"can't listen on {host}:{port}: {error.strerror}{_advice(error)}") from error
     return listener
+
+
+def _advice(error: OSError) -> str:
+    if error.errno != errno.EADDRINUSE:
+        return ""
+    return "; another `inferq up` may run there, or still be stopping: wait for its end, or choose another --port"
 
 
 def reachable_address(listener: socket.socket) -> tuple[str, int]:
