@@ -19,9 +19,9 @@ def submit_answer(
     written: Any, reply: Any, tenant: str, standings: Mapping[bytes, Standing]
 ) -> SubmitReply | StoreFull:
     """What became of a job, from the replies to its payload and to its script."""
-    word, job_id = reply[0].decode(), reply[1].decode()
+    word, job_id, created_ms = reply[0].decode(), reply[1].decode(), int(reply[2]) if len(reply) > 2 else 0
     if word != "NO_PAYLOAD":
-        return SubmitReply(Submitted(word), job_id, standings.get(tenant.encode()))
+        return SubmitReply(Submitted(word), job_id, standings.get(tenant.encode()), created_ms)
     if isinstance(written, StoreFull):
         return written
     if isinstance(written, StoreError):

@@ -62,12 +62,14 @@ class Standing(NamedTuple):
 class SubmitReply(NamedTuple):
     """`job_id` is the stored job's: the first one's where an idempotency key was seen before.
 
-    `standing` is the tenant's after the block, None where it was not looked at.
+    `standing` is the tenant's after the block, None where it was not looked at. `created_ms` is when the job was
+    stored, by Redis' clock; 0 unless `word` is OK.
     """
 
     word: Submitted
     job_id: str
     standing: Standing | None = None
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

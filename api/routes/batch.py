@@ -49,7 +49,7 @@ async def submit_batch(request: Request) -> Response:
     replies = dict(zip(ids, await shared.submit_all(submissions), strict=True))
     if submissions and all(isinstance(reply, StoreError) for reply in replies.values()):
         raise next(reply for reply in replies.values() if isinstance(reply, StoreError))
-    entries = await asyncio.gather(*(_entry(shared, item, replies, now_ms) for item in items))
+    entries = await asyncio.gather(*(_entry(shared, item, replies) for item in items))
     accepted = sum("job" in entry.shown for entry in entries)
     body = {"accepted": accepted, "refused": len(entries) - accepted, "jobs": [entry.shown for entry in entries]}
     pause = max(entry.retry_after_seconds for entry in entries)
@@ -62,14 +62,12 @@ async def refuse_method(request: Request) -> NoReturn:
     raise Problem(ProblemCode.METHOD_NOT_ALLOWED, "This path takes POST.", headers={"Allow": "OPTIONS, POST"})
 
 
-async def _entry(
-    shared: Services, item: Submission | Problem, replies: dict[str, SubmitReply | StoreError], now_ms: int
-) -> _Entry:
+async def _entry(shared: Services, item: Submission | Problem, replies: dict[str, SubmitReply | StoreError]) -> _Entry:
     """What one job of the batch came to: the status that it would have had by itself, and the job or the problem."""
     try:
         if isinstance(item, Problem):
             raise item
-        return await _stored(shared, item, replies[item.id], now_ms)
+        return await _stored(shared, item, replies[item.id])
     except Problem as problem:
         return _refused(problem)
     except StoreError as exc:
@@ -80,12 +78,12 @@ def _refused(problem: Problem) -> _Entry:
     return _Entry({"status": problem.status, "problem": problem.to_plain()}, problem.retry_after_seconds)
 
 
-async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError, now_ms: int) -> _Entry:
+async def _stored(shared: Services, item: Submission, reply: SubmitReply | StoreError) -> _Entry:
     if isinstance(reply, StoreError):
         raise reply
     refuse(shared, reply, item)
     is_new = reply.word is Submitted.OK
-    found = fresh(item, now_ms) if is_new else await shared.look(reply.job_id, item.tenant)
+    found = fresh(item, reply.created_ms) if is_new else await shared.look(reply.job_id, item.tenant)
     if found is None:
         raise unknown_job()
     status = 200 if found.job.state.is_terminal else 202

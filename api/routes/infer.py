@@ -87,7 +87,9 @@ async def infer(request: Request) -> Response:
     job_id = reply.job_id
     if is_async:
         stored = (
-            fresh(submission, now_ms) if reply.word is Submitted.OK else await shared.look(job_id, submission.tenant)
+            fresh(submission, reply.created_ms)
+            if reply.word is Submitted.OK
+            else await shared.look(job_id, submission.tenant)
         )
         return await _accepted(request, stored, is_new=reply.word is Submitted.OK)
     return await _answered(request, shared, submission, job_id, asked)

@@ -31,7 +31,7 @@ async def submit_job(request: Request) -> Response:
     is_new = reply.word is Submitted.OK
     headers = {"Location": f"/jobs/{reply.job_id}"}
     headers |= {} if is_new else {"Idempotent-Replayed": "true"}
-    stored = fresh(submission, now_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
+    stored = fresh(submission, reply.created_ms) if is_new else await shared.look(reply.job_id, submission.tenant)
     if stored is None:
         raise unknown_job()  # the first job of this key was deleted this very moment
     seconds = preferred_wait(request.headers.getlist("prefer"), shared.settings.max_wait_seconds)
@@ -86,10 +86,10 @@ async def _wait(request: Request, shared: Services, stored: Inspection, seconds:
         return stored
 
 
-def fresh(submission: Submission, now_ms: int) -> Inspection:
-    """A job that was stored just now, by this process' clock: its place in the queue is not known yet."""
+def fresh(submission: Submission, created_ms: int) -> Inspection:
+    """A job that was stored just now, by Redis' clock: its place in the queue is not known yet."""
     request = submission.request
-    due_ms = max(now_ms, request.run_at_ms)
+    due_ms = max(created_ms, request.run_at_ms)
     job = Job(
         id=submission.id,
         tenant=submission.tenant,
@@ -98,11 +98,11 @@ def fresh(submission: Submission, now_ms: int) -> Inspection:
         attempt=0,
         failures=0,
         redeliveries=0,
-        created_ms=now_ms,
+        created_ms=created_ms,
         due_ms=due_ms,
         queue_deadline_ms=due_ms + request.queue_ttl_ms,
         started_ms=0,
         finished_ms=0,
         outcome=None,
     )
-    return Inspection(job, rank=-1, depth=0, now_ms=now_ms)
+    return Inspection(job, rank=-1, depth=0, now_ms=created_ms)

@@ -4,9 +4,9 @@
 -- ARGV now override, record version, record ttl ms, the nine limits of _admit.lua; then per job: id, tenant, model,
 --   request, head start ms, run-at ms (0 = now), queue ttl ms, result ttl ms (keep), payload lifetime ms,
 --   idempotency key ('' = none), fingerprint, events that a webhook wants ('' = no webhook), its host, size in bytes
--- Replies {word, id} per job: OK; REPLAYED (same idempotency key and body: the first job's id); CONFLICT (same key,
---   other body); a word of _admit.lua; NO_PAYLOAD (it expired or was never written). All but OK leave nothing. Last,
---   what _admit.lua has told of the tenants, in one flat list.
+-- Replies {word, id} per job, with OK also when it was stored (ms): OK; REPLAYED (same idempotency key and body: the
+--   first job's id); CONFLICT (same key, other body); a word of _admit.lua; NO_PAYLOAD (it expired or was never
+--   written). All but OK leave nothing. Last, what _admit.lua has told of the tenants, in one flat list.
 -- uses: prelude enter ready load admit
 
 local now, version, record_ms = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -47,7 +47,8 @@ end
 local function submit(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, idem_key, fingerprint,
   webhook, host, nbytes)
   local state = known[id] and redis.call('HGET', job_key(id), 'state')
-  if state == 'queued' or state == 'in_progress' then return 'OK', id end  -- our own call, after a lost reply
+  local since = state and redis.call('HGET', job_key(id), 'created_ms')
+  if state == 'queued' or state == 'in_progress' then return 'OK', id, since end  -- our own call, after a lost reply
   local first, is_same = first_of(idem_key, fingerprint)
   local word, lifetime_ms = state and 'OK' or first and (is_same and 'REPLAYED' or 'CONFLICT'), nil
   if not word then
@@ -56,10 +57,10 @@ local function submit(id, tenant, model, request, head_start, run_at, queue_ttl,
   end
   if word then
     redis.call('UNLINK', input_key(id))
-    return word, not state and first or id
+    return word, not state and first or id, since or nil
   end
   if idem_key ~= '' then redis.call('SET', idem_key, id .. fingerprint, 'PX', lifetime_ms) end
-  return 'OK', id
+  return 'OK', id, text(now)
 end
 
 -- One look at all: hardly ever is one of them there before.

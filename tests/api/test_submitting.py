@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -38,6 +39,23 @@ async def test_a_submitted_job_is_stored_with_its_input(api: Api) -> None:
     record = await api.record(job_id)
     assert record.request.inputs[0].shape == (2,)
     assert (await api.store.load([job_id]))[0] == floats(1.5, 2.5).data
+
+
+async def test_the_first_answer_tells_the_time_that_the_record_has(backend: Backend) -> None:
+    """All times are Redis' own; its clock is an hour off here."""
+    hour_ms = 3_600_000
+    async with running_api(
+        backend, models=[identity_spec()], clock_ms=lambda: time.time_ns() // 1_000_000 - hour_ms
+    ) as api:
+        document = {"model": MODEL, "inputs": [fp32_input([1.0])]}
+        call = {"inputs": [fp32_input([1.0]) | {"shape": [1, 1]}]}
+        jobs = [
+            (await api.post()).json(),
+            (await api.client.post("/jobs/batch", json=[document])).json()["jobs"][0]["job"],
+            (await api.client.post(f"/v2/models/{MODEL}/infer", json=call, headers={"Prefer": "respond-async"})).json(),
+        ]
+        for job in jobs:
+            assert (await api.get(f"/jobs/{job['id']}")).json()["created_at"] == job["created_at"]
 
 
 async def test_jobs_that_arrive_together_are_stored_each_by_itself(api: Api) -> None:
