@@ -46,8 +46,7 @@ end
 
 local function submit(id, tenant, model, request, head_start, run_at, queue_ttl, keep, lifetime, idem_key, fingerprint,
   webhook, host, nbytes)
-  local state = known[id] and redis.call('HGET', job_key(id), 'state')
-  local since = state and redis.call('HGET', job_key(id), 'created_ms')
+  local state, since = unpack(known[id] and redis.call('HMGET', job_key(id), 'state', 'created_ms') or {})
   if state == 'queued' or state == 'in_progress' then return 'OK', id, since end  -- our own call, after a lost reply
   local first, is_same = first_of(idem_key, fingerprint)
   local word, lifetime_ms = state and 'OK' or first and (is_same and 'REPLAYED' or 'CONFLICT'), nil
