@@ -19,6 +19,7 @@ from workers.triton.messages import IndexEntry
 
 _ENGINE_TIMEOUT_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.5
+_SHOWN_MODELS: Final = 20
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Serving:
         self.lanes: dict[str, Lane] = {}
         self.unloaded: Mapping[str, str] = {}
         """Why the engine could not load models that it has; without those that have a lane since they once were."""
+        self._absent: set[str] = set()
 
     async def run(self) -> None:
         """Look again for ever; soon after a failure, at leisure otherwise."""
@@ -71,6 +73,7 @@ class Serving:
         index = await self._tools.engine.index(_ENGINE_TIMEOUT_SECONDS)
         wanted = self._tools.settings.models
         names = sorted({entry.name for entry in index if entry.is_ready and (not wanted or entry.name in wanted)})
+        self._note_absent({entry.name for entry in index})
         self._note_unloaded(index)
         specs = [spec for name in names if (spec := await self._describe(name)) is not None]
         changed = [spec for spec in specs if self._published.get(spec.name) != spec]
@@ -82,6 +85,20 @@ class Serving:
         if changed:
             self._tools.changed.set()
         await self._publish_statistics(set(names))
+
+    def _note_absent(self, names: set[str]) -> None:
+        """Tell which models are wanted that the engine does not even know: misspelled, as a rule."""
+        absent = set(self._tools.settings.models) - names
+        if absent - self._absent:
+            has = sorted(names)[:_SHOWN_MODELS]
+            more = f" and {len(names) - len(has)} more" if len(names) > len(has) else ""
+            log.warning(  # `inferq up` looks for this sentence
+                "INFERQ_MODELS names %s, which the engine does not have; it has %s%s",
+                ", ".join(sorted(absent)),
+                ", ".join(has) or "none",
+                more,
+            )
+        self._absent = absent
 
     def _note_unloaded(self, index: Sequence[IndexEntry]) -> None:
         wanted, ready = self._tools.settings.models, {entry.name for entry in index if entry.is_ready}

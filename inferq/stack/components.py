@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,10 @@ from inferq.stack.readiness import http_get
 
 AFTER_DRAIN_SECONDS = 5.0
 """What a process gets on top of its drain time before it is killed."""
+ABSENT = "INFERQ_MODELS names "
+"""How a worker's sentence begins about models that its engine does not have."""
+SERVING = "serving model "
+"""And the one about each that it serves."""
 
 
 def refused_models(api_address: tuple[str, int]) -> dict[str, str]:
@@ -124,6 +129,22 @@ class WorkerProcess(Command):
         super().__init__(number, self.arguments, environment, logs, drain_seconds=drain_seconds)
         self.api_address = api_address
         self.workers = workers
+
+    def progress(self) -> Progress:
+        """Nothing, or that it will never be ready, since its engine has no model that it shall serve."""
+        return Progress(faults=() if self._told(SERVING) else tuple(self.absent_models()))
+
+    def absent_models(self) -> list[str]:
+        """A sentence about the models that it shall serve and its engine does not have, if there are such."""
+        return self._told(ABSENT)[-1:]
+
+    def _told(self, beginning: str) -> list[str]:
+        """The events in its log, a JSON object a line, that begin so."""
+        events: list[str] = []
+        for line in self.process.log_lines():
+            with suppress(ValueError, TypeError, KeyError):  # not every line is ours
+                events.append(str(json.loads(line)["event"]))
+        return [event for event in events if event.startswith(beginning)]
 
     def is_ready(self) -> bool:
         """Whether all workers of this kind have registered, and for inference the api would accept a job."""

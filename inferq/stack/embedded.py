@@ -290,6 +290,8 @@ class EmbeddedStack:
         await self._start_stage(*apis, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         await self._supervisor.wait_ready(*workers, timeout_seconds=PRODUCT_TIMEOUT_SECONDS)
         self.url = "http://{}:{}".format(f"[{address[0]}]" if ":" in address[0] else address[0], address[1])
+        for sentence in dict.fromkeys(sentence for worker in workers for sentence in worker.absent_models()):
+            self._report(f"warning: {sentence}")
         for name, why in self._unread.items():  # all of them, since they are told nowhere else
             self._report(f"model {name} can't be served: {why}")
         refused = await asyncio.to_thread(refused_models, address)

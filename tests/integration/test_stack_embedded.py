@@ -341,6 +341,27 @@ def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up:
     assert "INFERQ_LEASE_SECONDS" in errors
 
 
+def test_models_that_the_engine_does_not_have_end_the_start_with_those_that_it_has(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    for name in ("fine", "other"):
+        model_of(tmp_path / "models", name, "")
+    up = start_up({"INFERQ_MODELS": "fien,othr"}, models=str(tmp_path / "models"))
+    _, errors = up.process.communicate(timeout=40)
+    assert errors.startswith("inferq: worker-1 will never be ready (log: ")
+    assert errors.endswith("\n  | INFERQ_MODELS names fien, othr, which the engine does not have; it has fine, other\n")
+
+
+def test_a_model_that_the_engine_does_not_have_is_told_beside_one_that_it_serves(
+    start_up: StartUp, tmp_path: Path
+) -> None:
+    model_of(tmp_path / "models", "fine", "")
+    up = start_up({"INFERQ_MODELS": "fine,othr"}, workers=2, models=str(tmp_path / "models"))
+    up.wait_ready()
+    told = [line for line in up.lines if "INFERQ_MODELS" in line]
+    assert told == ["warning: INFERQ_MODELS names othr, which the engine does not have; it has fine"]
+
+
 def test_a_variable_that_nothing_reads_is_told_once_at_the_start(start_up: StartUp) -> None:
     up = start_up({"INFERQ_MAX_QUEUE": "7"})
     up.wait_ready()

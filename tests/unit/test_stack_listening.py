@@ -31,7 +31,7 @@ def test_a_socket_for_strangers_is_told_apart_and_reached_on_loopback() -> None:
 def test_a_taken_port_is_named_with_what_may_have_it_and_what_to_do() -> None:
     with open_listening_socket("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        said = f"can't listen on 127.0.0.1:{port}: Address already in use; another `inferq up` may run .* another --port"
+        said = f"can't listen on 127.0.0.1:{port}: Address already in use; another `inferq up` may .* another --port"
         with pytest.raises(StackError, match=said):
             open_listening_socket("127.0.0.1", port)
 
