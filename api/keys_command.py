@@ -81,10 +81,11 @@ def _models(text: str) -> tuple[str, ...]:
 
 
 def _scopes(text: str) -> frozenset[KeyScope]:
-    try:
-        return frozenset(KeyScope(word) for word in _names(text))
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(f"{exc}; there are {', '.join(KeyScope)}") from None
+    words = _names(text)
+    unknown = [word for word in words if word not in set(KeyScope)]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no scope; there are {', '.join(KeyScope)}")
+    return frozenset(map(KeyScope, words))
 
 
 async def _run(asked: argparse.Namespace, settings: StoreSettings) -> None:

@@ -268,7 +268,7 @@ def keys(
         typer.Option(file_okay=False, help="Data folder of `inferq up`, which need not run; if no INFERQ_REDIS_URL."),
     ] = Path(".inferq"),
 ) -> None:
-    """Make, list and revoke API keys: create NAME [--scope submit,read,cancel] [--models a,b], list, revoke NAME."""
+    """API keys: create NAME [--scope submit,read,cancel] [--models a,b], list, revoke NAME, check."""
     from inferq.commands.keys import keys as command
 
     command(context.args, data)

@@ -14,10 +14,15 @@ from typing import Any, Final
 
 PREFIX: Final = "whsec_"
 TOLERANCE_SECONDS: Final = 300.0
+_SECRET_BYTES: Final = range(24, 65)
 
 
 class InvalidWebhook(Exception):
     """The message is not what the server sent, or was sent too long ago; one sentence says what is wrong."""
+
+
+class WrongSignature(InvalidWebhook):
+    """None of the signatures was made with the secret: it is another one's, or the message was changed."""
 
 
 def verify_webhook(
@@ -46,7 +51,7 @@ def verify_webhook(
     expected = [hmac.digest(key, signed, hashlib.sha256) for key in secret_keys(secret)]
     given = [_signature(part) for part in signatures.split()]
     if not any(hmac.compare_digest(one, other) for one in expected for other in given):
-        raise InvalidWebhook("no signature fits the secret")
+        raise WrongSignature("no signature fits the secret")
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -60,9 +65,15 @@ def secret_keys(secret: str) -> list[bytes]:
     """The bytes of one secret, or of several with commas between them; raises ValueError, which holds none of them."""
     encoded = [part.strip().removeprefix(PREFIX) for part in secret.split(",")]
     try:
-        return [base64.b64decode(part + "=" * (-len(part) % 4), validate=True) for part in encoded if part]
+        keys = [base64.b64decode(part + "=" * (-len(part) % 4), validate=True) for part in encoded if part]
     except (binascii.Error, ValueError):
         raise ValueError(f"a webhook secret is {PREFIX} and base64") from None
+    if not keys or any(len(key) not in _SECRET_BYTES for key in keys):
+        raise ValueError(
+            f"a webhook secret is {PREFIX} and {_SECRET_BYTES[0]} to {_SECRET_BYTES[-1]} bytes in base64; "
+            + (f"this has {' and '.join(str(len(key)) for key in keys)}" if keys else "this is empty")
+        )
+    return keys
 
 
 def _check_age(timestamp: str, now: float, tolerance_seconds: float) -> None:

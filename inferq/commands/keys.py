@@ -15,13 +15,19 @@ from inferq.commands.exit import CommandFailed
 
 REDIS_VARIABLE: Final = "INFERQ_REDIS_URL"
 WRONG_USE: Final = 2
+DATA_HELP: Final = f"""
+where the keys are:
+  --data FOLDER  data of an `inferq up`, which need not run; .inferq by default; if no {REDIS_VARIABLE}"""
 
 
 def keys(arguments: Sequence[str], data: Path) -> None:
     """Run it with these arguments on the Redis that the environment names, else on the queue in the folder `data`."""
     environment = dict(os.environ)
-    if REDIS_VARIABLE in environment or {"-h", "--help"} & set(arguments):
+    is_help = bool({"-h", "--help"} & set(arguments))
+    if REDIS_VARIABLE in environment or is_help:
         _run(arguments, environment)
+        if is_help:
+            print(DATA_HELP)
         return
     from inferq.stack import StackError
     from inferq.stack.folder import has_queue, queue_of

@@ -6,6 +6,7 @@ Owns the little HTTP server and what it prints. Must not be used for more than t
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -14,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from inferq.client import InvalidWebhook, verify_webhook
-from inferq.client.webhooks import secret_keys
+from inferq.client.webhooks import WrongSignature, secret_keys
 from inferq.commands import screen
 from inferq.commands.exit import CommandFailed
 from inferq.commands.failure import WRONG_USE
 from inferq.stack.webhooks import SECRET_VARIABLE, secret_of
 
+_SHOWN = 100
 MOST_BYTES = 16 * 1024 * 1024
 READ_SECONDS = 10.0
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_OTHER_SECRET = f"If it is yours, its secret is another: name its --tenant, or set {SECRET_VARIABLE}."
 
 
 def listen(host: str, port: int, *, secret: str | None, data: Path, tenant: str, as_json: bool) -> None:
@@ -42,7 +46,13 @@ def listen(host: str, port: int, *, secret: str | None, data: Path, tenant: str,
 
 
 def own_secret(data: Path, tenant: str) -> str:
-    """This tenant's secret of a stack that was started on this machine."""
+    """This tenant's secret of a stack that was started on this machine; CommandFailed where there can't be one."""
+    if not _TENANT.fullmatch(tenant):
+        raise CommandFailed(
+            f"{tenant!r} is no tenant's name: 1 to 63 letters, digits, '.', '_' and '-'",
+            "Tenants are called like their keys; `inferq keys list` shows them.",
+            status=WRONG_USE,
+        )
     try:
         return secret_of(data, tenant)
     except OSError as exc:
@@ -92,7 +102,23 @@ def line_of(message_id: str, message: dict[str, Any], *, is_again: bool) -> str:
     job = data if isinstance(data, dict) else {}
     words = [_when(message.get("timestamp")), message.get("type"), job.get("id"), job.get("model"), message_id]
     line = " ".join(str(word) for word in words if word and isinstance(word, str | int))
-    return "".join(sign if sign.isprintable() else "?" for sign in line) + (" (again)" if is_again else "")
+    return _printable(line) + (" (again)" if is_again else "")
+
+
+def refusal_of(why: InvalidWebhook, message_id: str, body: bytes) -> str:
+    """Why a message is refused, and what it claims to be: who sent it is unknown."""
+    try:
+        message = json.loads(body)
+        job_id = str(message["data"]["id"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        job_id = ""
+    claims = f"claims to be {message_id[:_SHOWN] or 'no message'}" + (f" about job {job_id[:_SHOWN]}" if job_id else "")
+    hint = f" {_OTHER_SECRET}" if isinstance(why, WrongSignature) else ""
+    return _printable(f"refused: {why}; it {claims}.{hint}")
+
+
+def _printable(line: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in line)
 
 
 def _when(timestamp: object) -> str:
@@ -119,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             message = verify_webhook(body, dict(self.headers.items()), self.server.secret)
         except InvalidWebhook as exc:
-            print(f"refused: {exc}", file=sys.stderr, flush=True)
+            print(refusal_of(exc, self.headers.get("webhook-id", ""), body), file=sys.stderr, flush=True)
             self._answer(401)
             return
         try:

@@ -75,6 +75,7 @@ def job_facts(job: Job) -> Iterable[tuple[str, str]]:
     yield "kept until", when(raw.get("expires_at"))
     yield "attempts", str(raw.get("attempt") or "") + (f", {raw['failures']} failed" if raw.get("failures") else "")
     yield "batch", f"{job.batch_size} in one call" if job.batch_size else ""
+    yield "webhook", _webhook(raw.get("webhook") or {})
     yield "seconds", _timings(raw.get("timings") or {})
     yield "metadata", json.dumps(raw["metadata"], ensure_ascii=False) if raw.get("metadata") else ""
 
@@ -130,6 +131,15 @@ def _queue(queue: Mapping[str, Any]) -> str:
     place = f"{queue['position']} of {queue['depth']}" if queue.get("position") else ""
     reason = queue.get("waiting_for")
     return ", ".join(filter(None, (place, f"waiting for {_WAITING.get(reason, reason)}" if reason else "")))
+
+
+def _webhook(webhook: Mapping[str, Any]) -> str:
+    """`delivered, 2 attempts, to URL`; '' for none. A job that has told nothing yet has no status."""
+    if not webhook:
+        return ""
+    attempts = webhook["attempts"]
+    words = (webhook["status"] or "nothing to tell yet", attempts and f"{attempts} attempt{'s' * (attempts != 1)}")
+    return f"{', '.join(filter(None, words))}, to {webhook['url']}"
 
 
 def _timings(timings: Mapping[str, float | None]) -> str:

@@ -86,7 +86,7 @@ async def test_keys_are_listed_without_what_they_are(backend: Backend) -> None:
     ("arguments", "complaint"),
     [
         (("create", "a:b"), "'a:b'"),
-        (("create", "a", "--scope", "fly"), "fly"),
+        (("create", "a", "--scope", "read,fly"), "'fly' is no scope; there are submit, read, cancel, admin"),
         (("create", "a", "--weight", "0"), "weight"),
         (("create", "a", "--scope", ""), "where a name should stand"),
         (("create", "a", "--scope", "read,,submit"), "where a name should stand"),
@@ -106,6 +106,14 @@ async def test_what_can_not_be_is_said(backend: Backend, arguments: tuple[str, .
     assert (ended.returncode, ended.stdout) == (2, "")
     assert complaint in ended.stderr
     assert keys("list", "--json", url=backend.url).stdout == ""
+
+
+def test_the_help_names_every_command_and_where_the_keys_are() -> None:
+    shown = keys("--help")
+    assert shown.returncode == 0
+    for word in ("create", "list", "revoke", "check", "--data FOLDER", "INFERQ_REDIS_URL"):
+        assert word in shown.stdout
+    assert "check" in module("inferq.cli", "--help", url="").stdout
 
 
 async def test_check_tells_no_key_from_none_that_is_left(backend: Backend) -> None:

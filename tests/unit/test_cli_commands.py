@@ -261,6 +261,20 @@ def test_get_shows_what_a_person_wants_to_know(run: Run) -> None:
     assert "error" not in lines
 
 
+@pytest.mark.parametrize(
+    ("status", "attempts", "shown"),
+    [
+        (None, 0, "nothing to tell yet, to http://r/"),
+        ("pending", 1, "pending, 1 attempt, to http://r/"),
+        ("delivered", 2, "delivered, 2 attempts, to http://r/"),
+    ],
+)
+def test_get_shows_how_far_the_webhook_is(run: Run, status: str | None, attempts: int, shown: str) -> None:
+    told = {**SUCCEEDED, "webhook": {"url": "http://r/", "status": status, "attempts": attempts}}
+    with scripted_server([Answer(200, told)]) as server:
+        assert f"webhook   {shown}\n" in run("get", ID, server=server).out
+
+
 def test_get_says_what_a_queued_job_waits_for(run: Run) -> None:
     queued = job(queue={"position": 3, "depth": 9, "waiting_for": "engine"})
     with scripted_server([Answer(200, queued)]) as server:

@@ -22,7 +22,11 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from inferq.client import InvalidWebhook, verify_webhook
+from inferq.client.webhooks import WrongSignature
+from inferq.commands.exit import CommandFailed
+from inferq.commands.listen import own_secret, refusal_of
 from inferq.stack.webhooks import secret_path, webhook_environment
+from jobs.keys import is_name
 from jobs.webhook import secret_key, tenant_secrets
 from tests.support.webhooks import SECRET
 from workers.webhooks.signing import signature, signed_headers
@@ -131,9 +135,46 @@ def test_listen_prints_what_it_can_verify_and_refuses_the_rest() -> None:
         first, again = process.stdout.readline(), process.stdout.readline()
         assert first.split()[-4:] == ["job.succeeded", "j", "m", "msg_1"]
         assert again.endswith("msg_1 (again)\n")
-        assert process.stderr.readline() == "refused: no signature fits the secret\n"
+        assert process.stderr.readline() == (
+            "refused: no signature fits the secret; it claims to be msg_1 about job j. If it is yours, its secret is "
+            "another: name its --tenant, or set INFERQ_WEBHOOK_SECRET.\n"
+        )
+        assert process.stderr.readline() == "refused: the header webhook-id is missing; it claims to be no message.\n"
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"\xff", b"5", b"[]", b'{"data":5}', b'{"data":{"id":"\\u001b[2J"}}'])
+def test_whatever_a_refused_message_claims_is_one_line_of_text(body: bytes) -> None:
+    line = refusal_of(WrongSignature("it does not fit"), "\x1bmsg" * 1000, body)
+    assert line.isprintable()
+    assert len(line) < 500
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("secret", ["bad", "whsec_", ",", "team=whsec_" + "A" * 32, "whsec_" + "A" * 200])
+def test_listen_refuses_a_secret_that_no_server_has(secret: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "inferq.cli", "listen", "--port", "0"],
+        env={**os.environ, "INFERQ_WEBHOOK_SECRET": secret},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("inferq: a webhook secret is whsec_ and ")
+    assert "INFERQ_WEBHOOK_SECRET" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["bad name", "", "-a", "a:b", "a" * 64, "é", "a\n", "team", "a.b_c-d", "9" * 63])
+def test_only_what_may_be_a_tenant_has_a_secret(tmp_path: Path, name: str) -> None:
+    webhook_environment(tmp_path, {}, is_local=True)
+    if is_name(name):
+        assert own_secret(tmp_path, name).startswith("whsec_")
+        return
+    with pytest.raises(CommandFailed, match="no tenant's name"):
+        own_secret(tmp_path, name)
 
 
 ODD_BODIES = ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, "9" * 100_000, "[]", "", "\ud800"]
@@ -169,7 +210,7 @@ def test_listen_answers_and_prints_whatever_is_signed(arguments: tuple[str, ...]
         for depth in range(900, 1000, 4):
             status = post(url, body='{"a":' * depth + "0" + "}" * depth)
             told = process.stdout if status == 204 else process.stderr
-            assert (status, "msg_1" in told.readline()) in {(204, True), (401, False)}
+            assert (status, told.readline().startswith("refused: ")) in {(204, False), (401, True)}
 
 
 @pytest.mark.process
