@@ -1,5 +1,6 @@
 """`python -m api` serves HTTP; `… check` says by its exit status whether that answers; `… keys` keeps the API keys.
 
+`… settings` says, before anything starts, whether the environment can be used.
 It turns failures of the start into one line and an exit status; what runs is in `api.server` and `api.keys_command`.
 """
 
@@ -19,18 +20,20 @@ from jobs.connection import StoreMisconfigured
 from jobs.settings import SettingsError, load
 
 _CHECK_SECONDS = 3.0
-_USAGE = "usage: python -m api [check | keys …]"
+_USAGE = "usage: python -m api [check | settings | keys …]"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; returns the exit status: 0, 1 where it failed, 2 where it was asked wrongly."""
     if arguments[:1] == ["keys"]:
         return keys_command(arguments[1:])
-    if arguments not in ([], ["check"]):
+    if arguments not in ([], ["check"], ["settings"]):
         print(_USAGE, file=sys.stderr)
         return 2
     try:
         settings = load(ApiSettings)
+        if arguments == ["settings"]:
+            return 0
         return check(settings) if arguments else run(settings)
     except SettingsError as exc:
         print(f"inferq api: {exc}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""`python -m workers inference|webhooks` serves; `python -m workers check` tells whether a worker of this host lives.
+"""`python -m workers inference|webhooks` serves; `python -m workers check` tells whether a worker of this host lives;
+`python -m workers settings inference|webhooks`, before anything starts, whether the environment can be used.
 
 It owns exit codes and the one line that explains a refused start; everything else is elsewhere. Each kind of worker is
 imported by its own command: one has no use for the other's decoders and engine client.
@@ -20,7 +21,10 @@ from jobs.settings import SettingsError, StoreSettings, load
 from jobs.store import JobStore
 from workers.process import ProcessWorker
 
-_USAGE: Final = "usage: python -m workers inference|webhooks, python -m workers check [inference|webhooks]"
+_USAGE: Final = (
+    "usage: python -m workers inference|webhooks, python -m workers check [inference|webhooks], "
+    "python -m workers settings inference|webhooks"
+)
 _RETRY_SECONDS: Final = 1.0
 
 SettingsT = TypeVar("SettingsT", bound=StoreSettings)
@@ -98,6 +102,14 @@ def main(arguments: list[str]) -> int:
                 return 0 if uvloop.run(_check(load(StoreSettings), list(WorkerRole))) else 1
             case ["check", ("inference" | "webhooks") as role]:
                 return 0 if uvloop.run(_check(load(StoreSettings), [WorkerRole(role)])) else 1
+            case ["settings", "inference"]:
+                from workers.settings import WorkerSettings
+
+                load(WorkerSettings)
+            case ["settings", "webhooks"]:
+                from workers.webhooks.settings import WebhookWorkerSettings
+
+                load(WebhookWorkerSettings)
             case _:
                 print(_USAGE, file=sys.stderr)
                 return 2

@@ -33,6 +33,7 @@ from inferq.stack.given import (
     check_engine,
     check_models,
     check_redis,
+    check_settings,
     unknown_variables,
     without_password,
 )
@@ -52,6 +53,7 @@ PRODUCT_TIMEOUT_SECONDS = 60.0
 TOLD_REFUSALS = 5
 """Of so many models a start says why they can't be served."""
 ALLOW_VARIABLE = "INFERQ_ALLOW_UNAUTHENTICATED"
+ENGINE_VARIABLE = "INFERQ_ENGINE"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -89,6 +91,12 @@ class StackOptions:
         kinds = ((ApiProcess, self.api), (WorkerProcess, self.workers), (WebhookWorkerProcess, self.webhook_workers))
         names = [kind.name_of(number) for kind, count in kinds for number in range(1, count + 1)]
         return names if self.engine is not None else [*names, TritonServer.name]
+
+    @property
+    def settings_commands(self) -> list[tuple[str, ...]]:
+        """What says of each kind of process whether it could use its environment."""
+        kinds = (("inference", self.workers), ("webhooks", self.webhook_workers))
+        return [("api", "settings"), *(("workers", "settings", kind) for kind, count in kinds if count)]
 
     @property
     def key_command(self) -> str:
@@ -205,7 +213,7 @@ class EmbeddedStack:
         if is_for_strangers(self._listener) and environment.get(ALLOW_VARIABLE) != "1":
             await self._require_key(environment)
         if options.engine is not None:
-            environment["INFERQ_ENGINE"] = options.engine
+            environment[ENGINE_VARIABLE] = options.engine
         elif found is not None:
             environment |= await self._start_engine(found)
         await self._start_product(environment, self._listener)
@@ -215,6 +223,7 @@ class EmbeddedStack:
         options = self.options
         for sentence in await unknown_variables(options.environment):
             self._report(f"warning: {sentence}")
+        await check_settings({**options.environment, **self._given()}, options.settings_commands)
         check_flags(options.engine_flags)
         if options.engine_flags and options.engine is not None:
             raise StackError(f"the engine at {options.engine} was started by somebody else: give it its flags there")
@@ -225,6 +234,10 @@ class EmbeddedStack:
             await check_engine(options.engine)
         if options.redis_url is not None:
             await check_redis(options.redis_url, options.environment, self._report)
+
+    def _given(self) -> dict[str, str]:
+        given = {REDIS_VARIABLE: self.options.redis_url, ENGINE_VARIABLE: self.options.engine}
+        return {name: value for name, value in given.items() if value is not None}
 
     async def _start_store(self, found: StackEnvironment) -> str:
         """Start Valkey; returns its URL."""
@@ -247,7 +260,7 @@ class EmbeddedStack:
         await self._start_stage(triton, timeout_seconds=ENGINE_TIMEOUT_SECONDS)
         self._unread = triton.unread_models()
         return {
-            "INFERQ_ENGINE": triton.grpc_address,
+            ENGINE_VARIABLE: triton.grpc_address,
             "INFERQ_ENGINE_KEEPALIVE_SECONDS": str(ENGINE_KEEPALIVE_SECONDS),
         }
 

@@ -6,6 +6,7 @@ Owns the look and the sentence about what is missing. Must not judge more: api a
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -80,6 +81,15 @@ async def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     if not any(name.upper().startswith(PREFIX) for name in environment):
         return []
     return (await ask(environment, "jobs", "variables")).output.splitlines()
+
+
+async def check_settings(environment: Mapping[str, str], commands: Sequence[Sequence[str]]) -> None:
+    """Raise StackError in the words of the first command (`workers settings inference`) that can't use a variable."""
+    if not any(name.upper().startswith(PREFIX) for name in environment):
+        return
+    for asked in await asyncio.gather(*(ask(environment, *command) for command in commands)):
+        if asked.status != 0:
+            raise StackError(re.sub(r"^inferq \w+: ", "", asked.complaint))
 
 
 def without_password(url: str) -> str:

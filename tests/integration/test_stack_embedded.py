@@ -333,12 +333,19 @@ def test_an_api_and_a_worker_that_die_again_and_again_come_back_ever_later_and_t
     assert up.child("workers webhooks") == courier
 
 
-def test_a_setting_that_a_worker_refuses_is_shown_in_the_workers_words(start_up: StartUp) -> None:
-    up = start_up({"INFERQ_LEASE_SECONDS": "never"})
-    _, errors = up.process.communicate(timeout=60)
-    assert up.process.returncode == 1
-    assert "worker-1 ended with status" in errors
-    assert "INFERQ_LEASE_SECONDS" in errors
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("INFERQ_LEASE_SECONDS", "never"), ("INFERQ_WEBHOOK_SCHEDULE", "soon"), ("INFERQ_MAX_WAIT_SECONDS", "-1")],
+    ids=["worker", "webhook worker", "api"],
+)
+def test_a_setting_that_a_process_refuses_is_shown_in_its_words_before_anything_starts(
+    start_up: StartUp, tmp_path: Path, name: str, value: str
+) -> None:
+    up = start_up({name: value})
+    output, errors = up.process.communicate(timeout=60)
+    assert (up.process.returncode, output) == (1, "")
+    assert errors.startswith(f"inferq: {name}=")
+    assert not (tmp_path / "data").exists()
 
 
 def test_models_that_the_engine_does_not_have_end_the_start_with_those_that_it_has(
