@@ -47,8 +47,9 @@ class Origins:
         name, page = host.decode("latin-1").lower(), origin.decode("latin-1").lower()
         if not self._any_host and not _is_ours(name):
             return (
-                "Without API keys this service answers to its address and to `localhost` only, as any web page could "
-                "give it another name. Make an API key (inferq keys create NAME) or set INFERQ_ALLOW_UNAUTHENTICATED=1."
+                "Without API keys this service answers only to what no web page can make lead here: addresses, "
+                "`localhost`, names without a dot, and names that end in `.localhost` or `.internal`. "
+                "Make an API key (inferq keys create NAME) or set INFERQ_ALLOW_UNAUTHENTICATED=1."
             )
         if page and page.partition("://")[2] != name and not self._allowed & {"*", page}:
             return (

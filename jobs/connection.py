@@ -39,6 +39,7 @@ from jobs.settings import SettingsError, StoreSettings
 _COPIED_BYTES: Final = 16 * 1024
 _LUA: Final = Path(__file__).parent / "lua"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
+_SCHEMES: Final = ("redis", "rediss", "unix", *sentinel.SCHEMES)
 _UNSUPPORTED_REPLIES: Final = ("MOVED ", "ASK ", "CLUSTERDOWN", "CROSSSLOT")
 _FAULTS: Final = (RedisError, OSError)  # asyncio.timeout raises TimeoutError, an OSError
 _AWAY: Final = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, ReadOnlyError, NoScriptError, OSError)
@@ -112,11 +113,14 @@ def _pool(settings: StoreSettings) -> BlockingConnectionPool:
         **_tls(settings),
     }
     try:
-        if url.partition(":")[0] in sentinel.SCHEMES:
+        scheme = url.partition("://")[0]
+        if scheme not in _SCHEMES:
+            raise ValueError(f"it begins with {', '.join(f'{name}://' for name in _SCHEMES)}")
+        if scheme in sentinel.SCHEMES:
             return sentinel.PrimaryPool.at(url, timeout_seconds, **options)
         return BlockingConnectionPool.from_url(url, **options)
     except ValueError as exc:
-        raise SettingsError(f"INFERQ_REDIS_URL can't be used: {exc}") from exc
+        raise SettingsError(f"INFERQ_REDIS_URL is no address of Redis: {exc}") from exc
 
 
 def _tls(settings: StoreSettings) -> dict[str, Any]:

@@ -86,7 +86,12 @@ _JOB_NOW: Final[dict[str, Schema]] = {
     "queue": record(
         position={"type": ["integer", "null"]},
         depth={"type": ["integer", "null"]},
-        waiting_for={"enum": ["backlog", "schedule", "no_worker", "engine", "backoff", None]},
+        waiting_for={
+            "enum": ["backlog", "schedule", "no_worker", "engine", "backoff", None],
+            "description": "What a queued job needs first: `backlog`: those before it in the queue; `schedule`: its "
+            "`run_at`; `no_worker`: a live worker that serves its model; `engine`: that the engine answers for it; "
+            "`backoff`: the time of its next attempt. null when it is not queued",
+        },
     ),
     "output": or_null(ref("Output")),
     "output_omitted": TRUTH,

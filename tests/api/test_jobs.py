@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -442,3 +443,14 @@ async def test_a_query_parameter_that_a_path_does_not_take_is_refused_with_those
     for name in [*known, "'statsu'"]:
         assert name in response.json()["detail"]
     assert (await api.job(job_id))["status"] == "queued"
+
+
+async def test_the_document_says_what_each_reason_to_wait_means(api: Api) -> None:
+    schemas = (await api.get("/openapi.json")).json()["components"]["schemas"]
+    (waiting_for,) = [
+        schema["properties"]["queue"]["properties"]["waiting_for"]
+        for schema in schemas.values()
+        if "queue" in schema.get("properties", {})
+    ]
+    reasons = {reason for reason in waiting_for["enum"] if reason}
+    assert reasons == set(re.findall("`([a-z_]+)`:", waiting_for["description"]))

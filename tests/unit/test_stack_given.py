@@ -75,8 +75,9 @@ async def test_what_only_a_person_can_mend_is_not_waited_for(start_valkey: Start
     wrong = {
         f"redis://:s3cret@127.0.0.1:{valkey.port}/0": "Redis refuses our credentials: invalid username-password pair",
         f"{valkey.url.removesuffix('0')}99": "Redis refused a call: DB index is out of range",
-        "http://127.0.0.1:1": "INFERQ_REDIS_URL can't be used: Redis URL must specify",
-        "redis://[broken": "INFERQ_REDIS_URL can't be used: Invalid IPv6 URL",
+        "http://127.0.0.1:1": "INFERQ_REDIS_URL is no address of Redis: it begins with redis://, rediss://, unix://, "
+        r"redis\+sentinel://, rediss\+sentinel://$",
+        "redis://[broken": "INFERQ_REDIS_URL is no address of Redis: Invalid IPv6 URL",
     }
     for url, why in wrong.items():
         with pytest.raises(StackError, match=rf"^Redis at .* can't be used: {why}") as caught:
