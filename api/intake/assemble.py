@@ -13,8 +13,9 @@ from api.intake.draft import Draft, DraftTensor, DraftUpload
 from api.intake.limits import IntakeLimits
 from api.intake.options import request_fields
 from api.intake.uploads import resolve, target_of
-from api.intake.validate import check_names, check_rows, check_served, requested_outputs, tensor_data
+from api.intake.validate import check_names, check_rows, check_served, other_versions, requested_outputs, tensor_data
 from api.intake.webhooks import webhook_of
+from api.problems import Problem
 from jobs.datatypes import Datatype
 from jobs.record import InputPart, InputSource, JobRequest
 from jobs.spec import ModelSpec
@@ -28,13 +29,17 @@ def build(draft: Draft, model: ModelSpec, limits: IntakeLimits, now_ms: int) -> 
     fields = request_fields(draft.options, now_ms)
     version = fields.get("model_version", "")
     check_served(model, version)
-    model = model.of_version(version)
+    whole, model = model, model.of_version(version)
     uploads = [(target_of(model, upload), upload) for upload in draft.uploads]
     check_names(model, [*(tensor.name for tensor in draft.tensors), *(spec.name for spec, _ in uploads)])
     inputs: dict[str, DraftTensor | DraftUpload] = {tensor.name: tensor for tensor in draft.tensors}
     inputs |= {spec.name: resolve(spec, upload, limits) for spec, upload in uploads}
     ordered = [inputs[spec.name] for spec in model.inputs if spec.name in inputs]
-    rows = check_rows(model, ordered)
+    try:
+        rows = check_rows(model, ordered)
+    except Problem as exc:
+        hint = "" if uploads else other_versions(whole, model, draft.tensors)
+        raise Problem(exc.code, exc.detail + hint, **exc.members) from None
     outputs = requested_outputs(model, draft.outputs)
     pieces = [item.data if isinstance(item, DraftUpload) else tensor_data(item) for item in ordered]
     job = JobRequest(

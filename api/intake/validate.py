@@ -113,6 +113,27 @@ def _rows(model: ModelSpec, item: DraftTensor | DraftUpload) -> int | None:
     return rows
 
 
+def other_versions(model: ModelSpec, tried: ModelSpec, tensors: Sequence[DraftTensor]) -> str:
+    """A sentence that names the versions of `model`, beside the `tried` one, that these tensors fit; '' for none."""
+    fitting = [
+        version
+        for version in model.versions
+        if (spec := model.of_version(version)) is not tried and spec.refusal is None and _fits(spec, tensors)
+    ]
+    if not fitting:
+        return ""
+    return f" {'Version' if len(fitting) == 1 else 'Versions'} {', '.join(fitting)} of it would take this."
+
+
+def _fits(model: ModelSpec, tensors: Sequence[DraftTensor]) -> bool:
+    try:
+        check_names(model, [tensor.name for tensor in tensors])
+        check_rows(model, tensors)
+    except Problem:
+        return False
+    return True
+
+
 def _mismatch(model: ModelSpec, spec: InputSpec, item: DraftTensor) -> Problem:
     rows = f", or up to {model.max_batch_size} rows of it" if model.max_batch_size > 0 else ""
     is_file = spec.kind is InputKind.IMAGE and item.datatype == Datatype.BYTES

@@ -155,11 +155,15 @@ async def test_a_job_is_judged_by_the_version_that_it_asks_for(gateway: Gateway)
     """An input that fits another version only would be accepted, and fail."""
     for version in ("", "2"):
         await gateway.tensor("versioned", "FP32", [3], [0, 0, 0], model_version=version)
-        await gateway.bad_tensor("versioned", "INT64", [2], [0, 0], model_version=version)
+        problem = await gateway.bad_tensor("versioned", "INT64", [2], [0, 0], model_version=version)
+        assert problem["detail"].endswith("got INT64 [2]. Version 1 of it would take this.")
+    problem = await gateway.bad_tensor("versioned", "INT64", [3], [0, 0, 0])
+    assert problem["detail"].endswith("got INT64 [3].")
     submission = await gateway.tensor("versioned", "INT64", [2, 2], [[0, 0], [0, 0]], model_version="1")
     assert (submission.request.rows, submission.request.model_version) == (2, "1")
     problem = await gateway.bad_tensor("versioned", "FP32", [3], [0, 0, 0], model_version="1")
     assert (problem["code"], problem["expected"]) == ("invalid_tensor", {"datatype": "INT64", "shape": [2]})
+    assert problem["detail"].endswith("got FP32 [3]. Version 2 of it would take this.")
     problem = await gateway.bad_tensor("versioned", "INT64", [3, 2], [[0, 0]] * 3, model_version="1")
     assert "takes 1 to 2 at a time" in problem["detail"]
     problem = await gateway.bad_tensor("versioned", "INT64", [2], [0, 0], model_version="3")
