@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 
@@ -50,6 +51,22 @@ class Job:
         """What the job was submitted with under this name; nothing where it had none, or the key may not read."""
         metadata: Mapping[str, Any] = self.raw.get("metadata") or {}
         return metadata
+
+    @property
+    def created_at(self) -> datetime:
+        """When the server stored it, by Redis' clock, in UTC."""
+        return datetime.fromisoformat(self.raw["created_at"])
+
+    @property
+    def attempt(self) -> int:
+        """The number of its latest attempt; 0 before the first, and where the key may not read."""
+        return int(self.raw.get("attempt") or 0)
+
+    @property
+    def webhook(self) -> Mapping[str, Any] | None:
+        """`url`, and `status` and `attempts` of its latest message; None for a job that tells nobody."""
+        webhook: Mapping[str, Any] | None = self.raw.get("webhook")
+        return webhook
 
     @property
     def waiting_for(self) -> str | None:

@@ -1,4 +1,4 @@
-"""What the client reads from the server's headers."""
+"""What the client reads from the server's headers and from job objects."""
 
 from datetime import UTC, datetime
 
@@ -35,3 +35,12 @@ def test_a_job_has_its_metadata_and_one_without_or_that_may_not_be_read_has_none
     assert Job.from_plain({**plain, "metadata": {"user": "zoë"}}).metadata == {"user": "zoë"}
     assert Job.from_plain({**plain, "metadata": {}}).metadata == {}
     assert Job.from_plain(plain).metadata == {}
+
+
+def test_a_job_has_its_creation_attempt_and_webhook() -> None:
+    plain = {"id": "0" * 32, "status": "queued", "done": False, "created_at": "2026-01-02T03:04:05.678Z"}
+    assert Job.from_plain(plain).created_at == datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+    assert (Job.from_plain(plain).attempt, Job.from_plain(plain).webhook) == (0, None)
+    webhook = {"url": "https://r.example/", "status": "delivered", "attempts": 1}
+    job = Job.from_plain({**plain, "attempt": 2, "webhook": webhook})
+    assert (job.attempt, job.webhook) == (2, webhook)
