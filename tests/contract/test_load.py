@@ -96,7 +96,7 @@ async def test_a_submit_tells_how_it_leaves_the_tenants_of_its_block(rig: Rig) -
     assert standings == [(2, 2 * size, 2000)] * 3 + [(1, size, 1000)]
     rig.clock.advance(1_500)
     refused = await store.submit(a_submission(tenant="a"))
-    assert refused == (Submitted.QUOTA_JOBS, refused.job_id, (2, 2 * size, 500))
+    assert (refused.word, refused.standing, refused.created_ms) == (Submitted.QUOTA_JOBS, (2, 2 * size, 500), 0)
     assert (await store.submit(block[0])).standing is None
 
 
