@@ -177,7 +177,7 @@ class Gate:
             self._on_change()
 
     def changed(self) -> None:
-        """Refresh now: somebody made or revoked a key, or may have without being heard."""
+        """Refresh now: somebody made or revoked a key."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -138,7 +138,6 @@ class Services:
 
     def _on_gap(self) -> None:
         self.probe.look_again()
-        self.gate.changed()
         self.waiters.wake_all()
 
 
