@@ -191,6 +191,8 @@ async def test_a_stream_whose_time_ends_while_it_begins_fails_as_one_that_is_lat
     for microseconds in range(0, 3000, 50):
         with contextlib.suppress(EngineTimeout, EngineUnavailable):
             await client.infer_stream(call("many"), microseconds / 1e6)
+    assert client.in_flight == 0
+    assert len(await client.infer_stream(call("many"), SECONDS)) == 1
 
 
 def test_a_message_after_the_model_ran_is_the_engines_failure() -> None:

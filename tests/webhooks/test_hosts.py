@@ -457,6 +457,15 @@ async def test_a_host_that_did_well_is_delayed_by_none_of_its_tenants_hanging_on
         assert monotonic() - began < 5
 
 
+BY_NAME: dict[str, Any] = {
+    "secret": TENANTS,
+    "drain_seconds": 0,
+    "allow": ("good.example", "127.0.0.0/8"),
+    "uses_system_names": True,
+}
+"""A worker that looks names up, `good.example` among them."""
+
+
 class NameServer:
     """getaddrinfo where no name server answers for `.dead.example`; `good.example` is this machine."""
 
@@ -483,10 +492,7 @@ async def test_many_hanging_lookups_delay_nobody_by_five_seconds(
         running_worker(
             valkey_url,
             clock=Clock(0),
-            secret=TENANTS,
-            drain_seconds=0,
-            allow=("good.example", "127.0.0.0/8"),
-            uses_system_names=True,
+            **BY_NAME,
         ) as worker,
     ):
         try:
@@ -517,10 +523,7 @@ async def test_a_lookup_that_nobody_waits_for_any_more_still_holds_its_place(
         running_worker(
             valkey_url,
             clock=Clock(0),
-            secret=TENANTS,
-            drain_seconds=0,
-            allow=("good.example", "127.0.0.0/8"),
-            uses_system_names=True,
+            **BY_NAME,
             webhook_concurrency=6,
             webhook_timeout_seconds=0.2,
         ) as worker,
